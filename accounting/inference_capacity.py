@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from enum import Enum
 from math import ceil, fsum
 
+from gpuvigil.numbers_in_words import of_many
+
 # A replica is full from this share on: vLLM begins to preempt requests when its cache is full.
 FULL_SHARE = 0.8
 # A load counts as carried when it is carried in this share of the steps.
@@ -177,7 +179,7 @@ def _saturated(serving: Sequence[Replica]) -> CapacityVerdict | None:
     said += f" at {len(full)} of {len(serving)} replicas, {_rounded(found.waiting_p95 or 0.0)} at the p95"
     if cache is not None:
         said += f"; the cache is {cache:.0f} % full at the p95"
-    said += f", {put_back:.0f} requests were put back" if put_back else ""
+    said += f", {of_many(put_back, 'requests')} put back" if put_back else ""
     tight = cache is None or cache >= 100.0 * FULL_SHARE
     return CapacityVerdict(
         verdict=Verdict.SATURATED,

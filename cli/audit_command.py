@@ -36,7 +36,7 @@ def _show(config: Config, chosen: argparse.Namespace) -> None:
         told = [{**one.to_record().body, "at": one.to_record().to_json()["at"]} for one in shown]
         print(json.dumps(told, indent=1))
     else:
-        print("\n".join(map(line, shown)) or "nothing is written down in this time")
+        print("\n".join(map(line, shown)) or "nothing was recorded in this time")
 
 
 def line(entry: Audit) -> str:

@@ -115,7 +115,7 @@ def line(account: Account) -> str:
 
 def _passwd(accounts: Accounts, chosen: argparse.Namespace) -> str:
     accounts.change_password(chosen.name, chosen.password)
-    print(f"{chosen.name} has another password; their sessions have ended")
+    print(f"the password of {chosen.name} is changed; their sessions have ended")
     return "password changed"
 
 
@@ -156,8 +156,8 @@ def _password(file: Path | None) -> str:
     if file is not None:
         return read_secret(file, "password")
     first = getpass.getpass("Password: ")
-    if getpass.getpass("The same again: ") != first:
-        raise ConfigError("the two passwords are not the same")
+    if getpass.getpass("Again: ") != first:
+        raise ConfigError("the two passwords differ")
     return first
 
 

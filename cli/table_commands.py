@@ -158,7 +158,7 @@ def inefficient_main(arguments: Sequence[str]) -> int:
 
 def inference_main(arguments: Sequence[str]) -> int:
     """Run `gpuvigil inference`, with the same exit codes."""
-    what = "Show the load of each model's replicas, and how many would carry it."
+    what = "Show the load of each model's replicas, and how many it needs."
     commands = _parser("inference", what)
     commands.add_argument(
         "--last", metavar="LENGTH", default="1d", help="1h, 6h, 1d or 7d; default: 1d"
@@ -295,7 +295,7 @@ def network_main(arguments: Sequence[str]) -> int:
 
 def topology_main(arguments: Sequence[str]) -> int:
     """Run `gpuvigil topology`, with the same exit codes; 2 also for a file that cannot be read."""
-    what = "Say which switch each port is at and who says so, and what does not fit together."
+    what = "Show the switch and rail of each port, how each is known, and contradictions."
     commands = _parser("topology", what)
     commands.add_argument(
         "--file",

@@ -257,7 +257,7 @@ def _web(settings: DashboardSettings, door: AuthMiddleware) -> uvicorn.Config:
 def _crowded(most: int) -> PlainTextResponse:
     return PlainTextResponse(
         f"The dashboard has {most} connections, or your address has its share of them, and takes no"
-        " more (dashboard.connections_count, or what the system grants as open files). Come again.\n",
+        " more (dashboard.connections_count, or what the system grants as open files). Try again later.\n",
         503,
         {"Retry-After": "5", "Connection": "close"},
     )

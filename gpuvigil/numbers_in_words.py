@@ -51,6 +51,7 @@ _ONE_OF = {
     "times down": "time down",
     "times over the integrity threshold": "time over the integrity threshold",
     "recoveries": "recovery",
+    "timeouts on a path": "timeout on a path",
     "recoveries that succeeded": "recovery that succeeded",
     "recoveries that failed": "recovery that failed",
     "packets marked bad upstream": "packet marked bad upstream",
@@ -110,9 +111,13 @@ _UNITS: dict[str, tuple[float, str, str]] = {
 
 
 # Abbreviations as the field writes them; those in plain capitals are in `_CAPITALS`.
-_CAPITALS = ("ecc", "sm", "gpu", "dram", "sram", "mig", "tpc", "crc", "lcrc", "mcu", "l2")
+_CAPITALS = (
+    *("ecc", "sm", "gpu", "cpu", "dram", "sram", "mig", "tpc", "crc", "lcrc", "mcu", "cbu", "kv"),
+    *("l1", "l2", "fp64", "fp32", "fp16", "bar1", "jpeg", "ecn", "cnp"),
+)
 _WRITTEN = {
     **{word: word.upper() for word in _CAPITALS},
+    "gpus": "GPUs",
     "pcie": "PCIe",
     "nvlink": "NVLink",
     "tlps": "TLPs",
@@ -126,6 +131,7 @@ _WRITTEN = {
 
 # Without their unit two metrics would have one name.
 _NAMED = {
+    "speed_bits_per_second": "Speed",
     "step": "Steps done",
     "step_seconds": "Step time",
     "step_phase_seconds": "Time in step phase",
@@ -141,7 +147,15 @@ def title(metric: Metric) -> str:
         name = name.removesuffix(ending)
     name += "_rate" if metric.name.endswith("_per_second") else ""
     words = " ".join(_WRITTEN.get(word, word) for word in name.split("_"))
-    return words[:1].upper() + words[1:]
+    return capitalized(words)
+
+
+_PLAIN_WORD = re.compile(r"(?!gpuvigil\b)[a-z]+(?:'[a-z]+)?(?![\w/.-]*\w)")
+
+
+def capitalized(text: str) -> str:
+    """Begin a sentence with a capital, unless it begins with a name, such as `mlx5_0` or `sim-003`."""
+    return text[:1].upper() + text[1:] if _PLAIN_WORD.match(text) else text
 
 
 _LONG = 120.0  # seconds; longer spans are given in minutes or hours

@@ -43,6 +43,7 @@ from gpuvigil.model import (
     Subject,
 )
 from gpuvigil.store.hub import HubStore
+from gpuvigil.topology.link_names import port_name
 from gpuvigil.web import page_links
 from simulator.fleet.jobs import Job, team_of
 from simulator.live import FleetStory
@@ -139,7 +140,7 @@ def idle(demo: Demo) -> Ask:
 
     def ask(hand: Hand) -> None:
         hand.to("Efficiency")
-        found = re.search(row, hand.reads(row, r"holders? ha(s|ve) \d+ GPUs? at 0 % now"))
+        found = re.search(row, hand.reads(row, r"\d+ GPUs? allocated to .* (is|are) at 0 % now"))
         assert found
         said = int(found[1]) * {"s": 1, "min": 60, "h": 3600}[found[2]]
         truth = (SystemClock().now() - one.since).total_seconds()
@@ -151,14 +152,18 @@ def idle(demo: Demo) -> Ask:
 
 def network(demo: Demo) -> Ask:
     one = demo.chance.choice(demo.slow_ports())
-    where = f"{one.subject.node} port {one.subject.device}/{one.subject.port} "
+    where = rf"{re.escape(port_name(one.subject))}\b"
     # A job on one node needs no port.
     suffers = f"{one.impact.holders[0]} of " if one.impact.holders else re.escape(one.impact.text)
 
     def ask(hand: Hand) -> None:
         found = [it for it in demo.active() if it.fault in OF_LINKS]
         jobs = {job for it in found if it.impact.running for job in it.impact.holders}
-        answer = r"(Yes|Possibly|No): .*\d+ jobs?" if jobs else "(No job suffers now|is not known);"
+        answer = (
+            r"(Yes|Possibly|No): .*\d+ jobs?"
+            if jobs
+            else "(No job suffers now|is not known|jobs? may suffer);"
+        )
         hand.to("Network")
         hand.reads(answer, f"{where}.*{re.escape(one.title)} .*{suffers}")
 

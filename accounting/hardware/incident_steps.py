@@ -1,12 +1,14 @@
 """The history of an incident as a list of steps for people; pure."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from gpuvigil.clock import duration, moment
-from gpuvigil.lifecycle import State
+from gpuvigil.lifecycle import Signal, State
 from gpuvigil.model import Acknowledgement, Act, CoveredBy, Incident, NodeAction, Transition
+from gpuvigil.numbers_in_words import counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,14 +50,50 @@ def steps(
 def _step(step: Transition, before: Transition | None) -> Moment:
     covered = step.to_state == State.RESOLVED.value and isinstance(step.cause, CoveredBy)
     title = "Covered by another incident" if covered else _TITLES.get(step.signal, step.signal)
-    old, new = _severity(before), _severity(step)
-    text = f"{step.reason}: {old} → {new}" if old and new and old != new else step.reason
+    old, new = _body(before), _body(step)
+    if step.signal == Signal.CHANGED.value:
+        text = "; ".join(_changes(old, new)) or step.reason
+    else:
+        severities = old.get("severity"), new.get("severity")
+        text = "; ".join([step.reason, *_change("severity", *severities)])
     return Moment(at=step.at, kind=step.to_state, title=title, text=text)
 
 
-def _severity(step: Transition | None) -> str:
-    """Return how severe the incident was after a step; "" if that was not written down."""
-    return "" if step is None else str(step.snapshot.get("body", {}).get("severity", ""))
+def _body(step: Transition | None) -> Mapping[str, Any]:
+    """Return the incident as it was after a step; empty if that was not written down."""
+    return {} if step is None else step.snapshot.get("body") or {}
+
+
+def _impact(body: Mapping[str, Any]) -> str:
+    hit = body["impact"]
+    return str(hit.get("text") or f"{counted(int(hit.get('gpus', 0)), 'GPU')} blocked")
+
+
+# What a reader may compare, by its name; a body of an older version may lack some.
+_COMPARED: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
+    "severity": lambda body: str(body["severity"]),
+    "title": lambda body: str(body["title"]),
+    "impact": _impact,
+    "places": lambda body: f"{len(body['members']):,}",
+    "findings explained": lambda body: f"{len(body['covers']):,}",
+    "data": lambda body: "late" if body["late"] else "in time",
+}
+
+
+def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
+    """Yield `severity: info → warning` for each thing that changed, as far as both sides are known."""
+    for name, words in _COMPARED.items():
+        try:
+            yield from _change(name, words(old), words(new))
+        except (AttributeError, KeyError, TypeError, ValueError):
+            continue
+    if old and old.get("held", "") != new.get("held", ""):
+        yield f"out of service: {new['held']}" if new.get("held") else "in service again"
+
+
+def _change(name: str, old: str | None, new: str | None) -> Iterator[str]:
+    if old and new and old != new:
+        yield f"{name}: {old} → {new}"
 
 
 def _note(one: Acknowledgement) -> Moment:

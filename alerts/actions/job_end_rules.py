@@ -17,6 +17,7 @@ from gpuvigil.clock import duration
 from gpuvigil.config import ActionsSettings
 from gpuvigil.lifecycle import ACTIVE, State
 from gpuvigil.model import Incident, Job, Record, Severity, Transition
+from gpuvigil.numbers_in_words import counted
 
 from ..idle.idle_notice import IdleHolding, Terms, notice, stage_of
 
@@ -111,7 +112,7 @@ class Ending:
 
     def mark(self, now: datetime) -> str:
         """Return the comment for the job: who ended it, why, and for how long it was idle."""
-        idle = f"{self.gpus} GPUs {self.why.value} for {duration(now - _youngest(self.held))}"
+        idle = f"{counted(self.gpus, 'GPU')} {self.why.value} for {duration(now - _youngest(self.held))}"
         return (
             f"{_MARK}{IDLE} {self.held.notice(END)}] {self.how.past} {now:%Y-%m-%dT%H:%MZ}: {idle}"
         )

@@ -12,6 +12,7 @@ from gpuvigil.clock import moment
 from gpuvigil.config import AlertsSettings
 from gpuvigil.lifecycle import State
 from gpuvigil.model import Severity
+from gpuvigil.numbers_in_words import counted
 
 from ..messages.channel import Delivered, Outcome, Refused, Retry
 from ..messages.self_monitoring import DIGEST
@@ -123,7 +124,7 @@ class Pause:
 
 def put_back(notice: Notice, pause: Pause, due_at: datetime) -> Notice:
     """Return the notice, due later because its receiver is left alone for now."""
-    failed = f"the receiver failed {pause.failures} times in a row"
+    failed = f"the receiver failed {counted(pause.failures, 'time')} in a row"
     return _waiting(notice, Verdict.BACKING_OFF, failed, due_at)
 
 
@@ -172,7 +173,7 @@ def _again(
     return tried.next(
         in_flight=False,
         verdict=Verdict.BACKING_OFF,
-        reason=f"{outcome.reason}; tried {notice.attempts} times, next at {moment(due_at)}",
+        reason=f"{outcome.reason}; tried {counted(notice.attempts, 'time')}, next at {moment(due_at)}",
         last_error=outcome.reason,
         due_at=due_at,
     )

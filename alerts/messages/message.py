@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from gpuvigil.clock import duration, moment
 from gpuvigil.faults import FAULTS, Shared
-from gpuvigil.model import SWITCH_DEVICE, Impact, Incident, Severity, Subject
+from gpuvigil.model import SWITCH_DEVICE, Impact, Incident, Severity, Subject, with_kind
 from gpuvigil.topology.link_names import port_name
 from gpuvigil.web import page_links
 from gpuvigil.web.signed_links import PATH, Seal
@@ -36,7 +36,7 @@ _LOUD = frozenset(
 _SAID = {
     Verdict.ESCALATED: "Nobody has taken it",
     Verdict.RETURNED: "Back again",
-    Verdict.RESUMED: "In service again and not cured",
+    Verdict.RESUMED: "Back in service, but not cured",
     Verdict.GREW: "Now larger",
 }
 
@@ -230,7 +230,7 @@ def _action(incident: Incident, notice: Notice) -> str:
     if notice.kind is not Kind.RESOLVED:
         return incident.action or "Open the link."
     if notice.covered_by is not None:
-        return f"Go on with what covers it: {notice.covered_by.what}."
+        return f"Follow the incident that covers it: {notice.covered_by.what}."
     if incident.severity is Severity.CRITICAL and incident.action:
         return f"Nothing now. Should it come back: {incident.action}"
     return "Nothing is left to do."
@@ -243,7 +243,7 @@ def _label(incident: Incident) -> str:
 def _where(incident: Incident) -> str:
     subject = incident.subject
     label = _label(incident)
-    if label == f"cluster {subject.cluster}":
+    if label == with_kind("cluster", subject.cluster):
         return f"{clean(label)}: {_by_node(incident.members)}"
     place = f"{label} ({subject.gpu})" if subject.gpu and subject.gpu not in label else label
     # What lies below a node is counted, not listed.
@@ -257,7 +257,7 @@ def _where(incident: Incident) -> str:
         more += f"; also {_by_node(others)}"
     elif others:
         more += f"; also {listed([_short(key) for key in others])}"
-    return f"{clean(place)}, cluster {clean(subject.cluster, 100)}{more}"
+    return f"{clean(place)}, {with_kind('cluster', clean(subject.cluster, 100))}{more}"
 
 
 def _by_node(keys: Sequence[str]) -> str:
@@ -330,7 +330,7 @@ def _evidence(incident: Incident, previous_title: str) -> str:
     if left_out > 0:
         said.append(f"and {left_out} more")
     if incident.covers:
-        said.append(f"explains also: {listed(_counted(incident.covers))}")
+        said.append(f"also explains: {listed(_counted(incident.covers))}")
     return "; ".join(said) or "see the link"
 
 

@@ -26,6 +26,7 @@ from gpuvigil.model import (
     Transition,
     fingerprint,
 )
+from gpuvigil.numbers_in_words import counted
 
 OWN = "gpuvigil"  # the cluster of such incidents
 CHANNEL_FAILED, DIGEST = "gpuvigil_channel", "digest"
@@ -134,7 +135,7 @@ def collector_trouble(
         name="collectors",
         fault="gpuvigil_collectors",
         title="No gpuvigil collector sends data",
-        value=f"{len(times)} nodes, the last heard of {duration(now - max(times))} ago",
+        value=f"{counted(len(times), 'node')}, the last heard of {duration(now - max(times))} ago",
         action="Check the network to the hub, and the collectors' token: 'gpuvigil doctor' on a node.",
         place="collectors",
     )
@@ -165,7 +166,7 @@ def spool_trouble(full: Sequence[str], nodes: int) -> Trouble | None:
         fault="gpuvigil_spools",
         title="Many gpuvigil collectors have a full spool or disk; measurements may be lost",
         value=f"{len(full)} of {nodes} nodes: {named}{more}",
-        action="See that the hub answers and keeps up ('gpuvigil doctor' on a node); then give"
+        action="Check that the hub answers and keeps up ('gpuvigil doctor' on a node); then give"
         " collector.spool_bytes more room, or free space on the nodes.",
         place="collectors",
     )
@@ -216,10 +217,10 @@ def channel_trouble(pulse: Mapping[str, object]) -> Trouble | None:
     )
     if failures < FAILURES and refusals < REFUSALS:
         return None
-    many = f"{failures} attempts in a row failed"
+    many = f"{counted(failures, 'attempt')} in a row failed"
     action = f"Fix the error, then run: gpuvigil alert test {name}"
     if refusals:
-        many = f"{refusals} messages in a row were rejected" + f", {many}" * (failures > 0)
+        many = f"{counted(refusals, 'message')} in a row rejected" + f", {many}" * (failures > 0)
         action += f"; to send what was rejected, run: gpuvigil alert retry --channel {name}"
     return Trouble(
         name=f"channel-{name}",
@@ -287,10 +288,8 @@ def digest(
     left = [one for one in active if _is_left(one) and one.id not in tried]
     named = (("nobody has taken", left), ("on trial", tried.values()))
     lines = [Evidence(name=name, value=_named(them, end)) for name, them in named if them]
-    counted = Counter(map(_counted_as, notes.values()))
-    lines += [
-        Evidence(name=title, value=str(count)) for title, count in counted.most_common(LISTED)
-    ]
+    tally = Counter(map(_counted_as, notes.values()))
+    lines += [Evidence(name=title, value=str(count)) for title, count in tally.most_common(LISTED)]
     trouble = Trouble(
         name=_digest_name(channel, begin),
         fault=DIGEST,
@@ -304,19 +303,18 @@ def digest(
 
 
 def _many(notes: int, tried: int) -> str:
-    """Return words like `3 incidents of information, 1 on trial`."""
-    counts = ((notes, "of information"), (tried, "on trial"))
-    first, *more = [(count, what) for count, what in counts if count]
-    said = [f"{first[0]} incident{'s' if first[0] > 1 else ''} {first[1]}"]
-    return ", ".join([*said, *(f"{count} {what}" for count, what in more)])
+    """Return words like `3 info incidents, 1 on trial`."""
+    if not notes:
+        return f"{counted(tried, 'incident')} on trial"
+    return counted(notes, "info incident") + (f", {tried} on trial" if tried else "")
 
 
 def _asked(left: bool, tried: bool) -> str:
     """Return what a digest asks of its reader."""
-    asked = ["Take what nobody has taken, or silence it."] if left else []
+    asked = ["Acknowledge or silence what nobody has taken."] if left else []
     if tried:
-        asked.append("Say of what is on trial whether it was useful or noise, on its page.")
-    return " ".join([*(asked or ["Nothing now."]), "The page of incidents has each of them."])
+        asked.append("Rate what is on trial as useful or noise, on its page.")
+    return " ".join([*(asked or ["Nothing now."]), "The page Incidents lists them all."])
 
 
 def _counted_as(one: Incident) -> str:
@@ -378,7 +376,7 @@ def _incident(
         impact=Impact(text="faults may go unreported" if severity is Severity.CRITICAL else "none"),
         evidence=evidence or (Evidence(name="Seen", value=trouble.value),),
         action=trouble.action,
-        source="gpuvigil about itself",
+        source="gpuvigil's own health",
         label=trouble.place,
     )
 
@@ -397,7 +395,7 @@ def _step(
         to_state=states[1].value,
         signal=signal.value,
         at=now,
-        reason="gpuvigil about itself",
+        reason="gpuvigil's own health",
         subject=incident.subject,
         snapshot=now_so.to_record().to_json(),
     )

@@ -27,6 +27,7 @@ from gpuvigil.model import (
     Subject,
 )
 from gpuvigil.model.reporting import LEAST, MIXED, SHARE
+from gpuvigil.numbers_in_words import counted
 from gpuvigil.silence_conditions import NodeSilence
 
 from ..detectors.gpu_hung import working
@@ -404,7 +405,11 @@ def _impact(window: Window, alike: Sequence[Candidate]) -> Impact:
         gpus |= holding.gpus
     holders = sorted({holder for c in alike for holder in c.impact.holders})
     users = sorted({user for c in alike for user in c.impact.users})
-    held = f"allocated to {len(holders)} jobs or programs of {len(users)} users" if holders else ""
+    held = (
+        f"allocated to {len(holders)} jobs or programs of {counted(len(users), 'user')}"
+        if holders
+        else ""
+    )
     return Impact(
         gpus=len(gpus),
         holders=tuple(holders),

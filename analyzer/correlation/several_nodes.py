@@ -4,7 +4,7 @@ are, and how people call them.
 
 from collections.abc import Sequence
 
-from gpuvigil.model import SWITCH_DEVICE, Finding, Group, GroupKind, Incident, Subject
+from gpuvigil.model import SWITCH_DEVICE, Finding, Group, GroupKind, Incident, Subject, with_kind
 from gpuvigil.numbers_in_words import natural
 from gpuvigil.topology.link_names import link_name, switch_link_name, switch_port_name
 
@@ -111,7 +111,7 @@ def shared_name(window: Window, finding: Finding) -> str:
         switches = [it for it in (finding.subject, *finding.members) if it.device == SWITCH_DEVICE]
         shown = ", ".join(it.node for it in switches[:_NAMED])
         more = f" and {len(switches) - _NAMED} more" if len(switches) > _NAMED else ""
-        return f"switch{'es' if len(switches) > 1 else ''} {shown}{more}"
+        return with_kind("switch", shown) if len(switches) == 1 else f"switches {shown}{more}"
     nodes = sorted({s.of_node() for s in (finding.subject, *finding.members)})
     shown = ", ".join(node.node for node in nodes[:_NAMED])
     left = len(nodes) - _NAMED
@@ -120,4 +120,4 @@ def shared_name(window: Window, finding: Finding) -> str:
     names = sorted({it.device or "" for it in ports})
     ports_of = f"{names[0]} of {shown}" if len(names) == 1 else shown
     switch = switch_of_all(window, ports)
-    return f"switch {switch} ({ports_of})" if switch else ports_of
+    return f"{with_kind('switch', switch)} ({ports_of})" if switch else ports_of

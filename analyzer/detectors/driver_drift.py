@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 
 from gpuvigil.faults import FAULTS, found_by
-from gpuvigil.model import Evidence, Finding, Inventory
+from gpuvigil.model import Evidence, Finding, Inventory, with_kind
 
 from ..window.index import Remembered
 from ..window.window import Window
@@ -73,7 +73,7 @@ def _finding(
             Evidence(
                 name="driver",
                 value=str(inventory.driver),
-                peers=f"{usual} on {times} nodes of rack {rack}",
+                peers=f"{usual} on {times} nodes of {with_kind('rack', rack)}",
             ),
         ),
         detector="driver_drift",

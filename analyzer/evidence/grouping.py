@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from gpuvigil.model import Evidence, Finding, Subject
+from gpuvigil.model import Evidence, Finding, Subject, with_kind
 
 from ..window.window import Window
 from .claims import Claim
@@ -146,7 +146,8 @@ def _of_rack(rack: str, subject: Subject, claims: Sequence[Claim], condition: st
     """Return a claim on a rack in the words and with the severity of its gravest claim."""
     worst = min(claims, key=lambda claim: (claim.urgency.rank, claim.subject))
     hit = sorted({claim.subject for claim in claims})
-    evidence = Evidence(name=f"nodes of rack {rack}", value=", ".join(node.node for node in hit))
+    name = f"nodes of {with_kind('rack', rack)}"
+    evidence = Evidence(name=name, value=", ".join(node.node for node in hit))
     return replace(
         worst,
         condition=condition,

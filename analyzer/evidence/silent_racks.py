@@ -58,7 +58,7 @@ def _of_rack(window: Window, rack: Sequence[Subject], silent: Sequence[Finding])
     told = _verdict(known)
     worst = min(silent, key=lambda finding: (finding.severity.rank, finding.subject))
     nodes = sorted(finding.subject for finding in silent)
-    name = window.inventories[nodes[0].key].rack
+    group = Group(GroupKind.RACK, str(window.inventories[nodes[0].key].rack))
     times = [finding.since for finding in silent]
     return replace(
         worst,
@@ -71,14 +71,14 @@ def _of_rack(window: Window, rack: Sequence[Subject], silent: Sequence[Finding])
         own_limit=True,
         evidence=(
             Evidence(
-                name=f"nodes of rack {name}",
+                name=f"nodes of {group.label}",
                 value=f"{len(nodes)} of {len(rack)}: {', '.join(node.node for node in nodes)}",
             ),
             Evidence(name="last heard", value=f"from {moment(min(times))} to {moment(max(times))}"),
             *_tally(known),
         ),
         members=tuple(nodes),
-        group=Group(GroupKind.RACK, str(name)),
+        group=group,
     )
 
 

@@ -7,6 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 from shutil import which
 
+from gpuvigil.numbers_in_words import counted
+
 from .reading import Site
 from .redaction import Redactor
 
@@ -47,7 +49,7 @@ def _tail(lines: Iterable[str], redactor: Redactor) -> list[str]:
     """Return the redacted lines of our own form, and a last line with the number of the others."""
     tail = deque(lines, _TAIL_LINES)
     kept = [line for one in tail if (line := redactor.log_line(one)) is not None]
-    return [*kept, f"{len(tail) - len(kept)} lines of another form are left out"]
+    return [*kept, f"left out: {counted(len(tail) - len(kept), 'line')} of another form"]
 
 
 def _journal(site: Site) -> list[str]:

@@ -17,7 +17,7 @@ def check_place(folder: Path, least_bytes: int = LEAST_BYTES) -> None:
     """
     there = next(one for one in (folder, *folder.parents) if os.path.lexists(one))
     if not there.exists():
-        raise ConfigError(f"{there} is a link that leads nowhere: make its target, or remove it")
+        raise ConfigError(f"{there} is a link that leads nowhere: create its target, or remove it")
     if not there.is_dir():
         raise ConfigError(
             f"{there} is not a directory, and {folder} has to be one: move it away first"

@@ -42,7 +42,7 @@ def _check_caller(config: Path | None) -> None:
     if os.geteuid() != 0:
         raise GpuvigilError("only root may do this: put sudo before it")
     if config not in {None, SITE_CONFIG}:
-        raise ConfigError(f"the units read {SITE_CONFIG}, and so does this: leave --config away")
+        raise ConfigError(f"the units read {SITE_CONFIG}, and so does this: leave out --config")
 
 
 def _options() -> argparse.ArgumentParser:
@@ -68,9 +68,9 @@ def _options() -> argparse.ArgumentParser:
     init.set_defaults(act=_init)
     renewal = verbs.add_parser(
         "renew",
-        help="renew the hub's certificate by its own CA; nodes need nothing",
-        description="Renews the hub's certificate by the CA that init made. The hub takes it in by itself,"
-        " and nodes, which trust the CA, need nothing.",
+        help="renew the hub's certificate by its own CA; nodes need no change",
+        description="Renews the hub's certificate by the CA that init made. The hub loads it by itself;"
+        " nodes trust the CA and need no change.",
     )
     renewal.set_defaults(act=_renew)
     for verb in (init, renewal):
@@ -144,7 +144,7 @@ def alerts_summary(config: Config) -> str:
         return f"Nobody is notified of incidents yet: put a channel into {SITE_CONFIG} (docs/alerts.md)"
     return "\n".join(
         [
-            "See that messages arrive:",
+            "Check that messages arrive:",
             *(f"  gpuvigil alert test {shlex.quote(one)}" for one in channels),
         ]
     )

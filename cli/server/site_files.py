@@ -125,7 +125,7 @@ def _check_kept(site: Site, file: Path) -> None:
         if known != url:
             raise ConfigError(
                 f"{file} is there already and is kept: put [[alerts.{RECEIVERS[kind]}]] into it yourself"
-                f" (docs/alerts.md), and leave --{kind} away"
+                f" (docs/alerts.md), and leave out --{kind}"
             )
 
 
@@ -152,7 +152,7 @@ def check_settings(file: Path, given: Mapping[str, object]) -> None:
         if given.get(option) not in {None, value}:
             raise ConfigError(
                 f"{file} is there already and is kept: set {key} there yourself, and leave"
-                f" --{option} away"
+                f" out --{option}"
             )
 
 

@@ -73,7 +73,7 @@ def sentences(one: Comparison, attribute: Attribute) -> Iterator[str]:
     else:
         yield (
             f"{begin}{len(them)} were compared, each with all others together, by the stricter"
-            f" limits that {len(them)} looks at once need."
+            f" limits that {len(them)} comparisons at once need."
         )
         told = [it for it in found if it.outlier is not None]
         if not any(it.holds for it in told):
@@ -157,13 +157,13 @@ def _difference(it: Difference) -> str:
 
 def _verdict(it: Difference) -> str:
     if it.outlier is None:
-        return "chance alone may make that"
+        return "chance alone could explain that"
     if it.holds:
         return "more than chance"
     one = it.outlier
     return (
         f"but {one.faults} of {counted(one.of, 'fault')} are {one.node}'s, and without it chance"
-        " alone may make that"
+        " alone could explain that"
     )
 
 
@@ -176,18 +176,17 @@ def _notes(
     if faults != USUAL:
         what = "; ".join(sorted(FAULTS[fault].title for fault in faults))
     yield (
-        f"Faults per 1,000 node-days, with 95 % intervals: {what}; once for what a node fails with"
-        " within an hour."
+        f"Faults per 1,000 node-days, with 95 % intervals: {what}; a node's faults"
+        " within an hour count once."
     )
     yield (
-        f"A node counts, while it was heard, for the {attribute.value} that it had at that time. What"
-        " else differs between nodes, as their model, age and work, is not taken out."
+        f"While it was heard, a node counts for the {attribute.value} that it had at that time. Other"
+        " differences between nodes, such as model, age and work, are not taken into account."
     )
     unknown = [row for one in them for row in one.rows if row.value is None]
     if unknown:
         yield (
-            f"{NOT_KNOWN}: not reported to gpuvigil at that time; these node-days are compared with"
-            " nothing."
+            f"{NOT_KNOWN}: not reported to gpuvigil at that time; these node-days are not compared."
         )
     until = min(one.until for one in them if one.rows)
     yield f"Counted until {until:%Y-%m-%d %H:%M} UTC."

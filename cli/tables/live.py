@@ -63,7 +63,7 @@ def state_line(view: View, age: timedelta, trouble: str | None) -> str:
     """Return the line below the table: the keys, or the table's age with the reason why it is old."""
     if trouble is not None:
         return f"{duration(age)} old: {trouble}"
-    return f"Paused, {duration(age)} old. p goes on, q ends it." if view.paused else _HELP
+    return f"Paused, {duration(age)} old. p resumes, q quits." if view.paused else _HELP
 
 
 def watch(look: Callable[[], Grid]) -> None:

@@ -48,7 +48,7 @@ def missing(told: Mapping[str, JobHistory]) -> Iterable[str]:
     for cluster, one in told.items():
         if one.whole_from is not None:
             yield (
-                f"{cluster}: the newest {MOST:,} jobs that ended are read, and some of before"
+                f"{cluster}: the newest {MOST:,} jobs that ended are read; some from before"
                 f" {one.whole_from:%Y-%m-%d %H:%M} UTC are missing: ask for less with --last."
             )
 
@@ -71,7 +71,7 @@ def grid(
         head.append(f"{cluster.name}: {sentence(queue)}.")
         if cluster.name in silent:
             head.append(
-                f"  its scheduler does not answer, this is of before: {silent[cluster.name]}"
+                f"  its scheduler does not answer; this is its last known state: {silent[cluster.name]}"
             )
         own = [job for job in jobs if job.told_by.cluster == cluster.name]
         spot = _Spot(cluster=cluster.name, models=_models(cluster.name, moment), prices=prices)
@@ -82,13 +82,13 @@ def grid(
     rows.sort(key=lambda row: (-_number(row[2]), -_number(row[5]), str(row[0])))
     asked = bool(head)
     if not asked:
-        head = ["No scheduler is asked; 'gpuvigil slurm' or 'gpuvigil kubernetes' does that."]
+        head = ["No scheduler is read: run 'gpuvigil slurm' or 'gpuvigil kubernetes'."]
     return Grid(
         columns=COLUMNS,
         rows=rows,
         for_people=_FOR_PEOPLE,
         head=head,
-        notes=[f"Waits are of jobs that began in the last {duration(span[1] - span[0])}."]
+        notes=[f"Waits: of jobs that began in the last {duration(span[1] - span[0])}."]
         if rows
         else [],
         # Without a scheduler it is not known whether a job waits.

@@ -81,7 +81,7 @@ def record_step(
     incident = _incident(hub, identifier)
     if not can_be_returned(incident):
         raise ConfigError(
-            f"{identifier} is {incident.fault}: that is no part which a maker takes back"
+            f"{identifier} is {incident.fault}: that is not a part that a maker takes back"
         )
     if not by.strip():
         raise ConfigError("say who you are with --by NAME")

@@ -166,7 +166,7 @@ def sentences(one: Answer, prices: Prices = _NO_PRICES) -> Sequence[str]:
     if one.missing:
         verb = "is" if one.missing == 1 else "are"
         said.append(
-            f"  {one.missing} of its quarters of an hour {verb} not in it: not counted (yet)"
+            f"  {one.missing} of its quarters of an hour {verb} missing: not counted yet, or never"
         )
     if one.until < one.asked_until:
         said.append(f"  counted until {one.until:%H:%M} UTC; later quarters are still to come")

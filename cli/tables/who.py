@@ -48,7 +48,9 @@ def grid(moment: FleetNow, wanted: str) -> Grid:
     ]
     held = [one for cell in nodes[0].cells for one in moment.of(cell.subject)]
     apart = scheduler_disagreements(nodes[0].subject, held, moment.jobs, moment.now)
-    silent = f"{name} has stopped reporting: what follows is of before." if nodes[0].silent else ""
+    silent = (
+        f"{name} has stopped reporting: this is its last known state." if nodes[0].silent else ""
+    )
     return Grid(
         columns=COLUMNS,
         rows=rows,

@@ -12,6 +12,7 @@ from gpuvigil.config import Config, load
 from gpuvigil.config.startup import fail
 from gpuvigil.errors import GpuvigilError
 from gpuvigil.model import Finding
+from gpuvigil.numbers_in_words import counted
 
 from ..agent.node_config import config_file
 from ..owners.processes import ProcessTable
@@ -96,7 +97,7 @@ def _text(
     if facts.driver is not None and facts.driver.failure and not expected_gpus(facts):
         yield f"not looked at: NVIDIA GPUs: none in sight, and {facts.driver.failure}"
     if facts.gpus:
-        yield f"{len(facts.gpus)} GPUs: {len(held)} held and idle, {free(samples)} free"
+        yield f"{counted(len(facts.gpus), 'GPU')}: {len(held)} held and idle, {free(samples)} free"
     span = (facts.at - samples[0].at).total_seconds()
     yield f"{findings_text.summary(facts, found)}; {len(samples)} looks in {span:.0f} s"
 

@@ -24,7 +24,7 @@ class LiveSocket(WebSocketsSansIOProtocol):
         if not self.handshake_initiated and not self.transport.is_closing():
             # The first data is the whole request. The protocol does not answer one that it cannot parse
             # (a line over 8 KiB, more than 128 headers), and would wait for ever.
-            self.transport.write(refusal(400, "This is no handshake that can be read."))
+            self.transport.write(refusal(400, "This handshake cannot be read."))
             self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -127,12 +127,12 @@ class Oidc:
         """Return who came back from the provider; Refused, with the reason, if they may not sign in."""
         told = dict(parse_qsl(query))
         if not hmac.compare_digest(told.get("state", "").encode(), kept["state"].encode()):
-            raise SignInRefused("This sign-in began elsewhere. Start again.")
+            raise SignInRefused("This sign-in began in another browser. Start again.")
         if told.get("iss", self._issuer).rstrip("/") != self._issuer:  # RFC 9207
             raise SignInRefused("Another provider answered. Start again.")
         if "code" not in told:
             _LOG.warning("the provider refused a sign-in", error=told.get("error", "")[:100])
-            raise SignInRefused("The provider did not let you in.")
+            raise SignInRefused("The provider refused the sign-in.")
         claims = self._claims(self._token(told["code"], kept["verifier"]), kept["nonce"], now)
         return self._known_person(claims)
 
@@ -142,7 +142,9 @@ class Oidc:
         groups = [str(one) for one in told] if isinstance(told, list) else [str(told)]
         word = self.groups.claims(name, groups)
         if word is None:
-            raise SignInRefused("You are known, but have no role here: ask an operator.", name)
+            raise SignInRefused(
+                "You have an account there, but no role here: ask an operator.", name
+            )
         return word
 
     def _token(self, code: str, verifier: str) -> str:
@@ -157,7 +159,7 @@ class Oidc:
             return str(found["id_token"])
         except self._wrong as error:
             _LOG.warning("the provider gave no token", error=repr(error)[:300])
-            raise SignInRefused("The provider gave no answer that can be used.") from None
+            raise SignInRefused("The provider's answer cannot be used.") from None
 
     def _claims(self, token: str, nonce: str, now: datetime) -> Mapping[str, Any]:
         """Return the token's claims after all checks; Refused if one fails."""
@@ -176,7 +178,7 @@ class Oidc:
             registry.validate(claims)
         except self._wrong as error:
             _LOG.warning("a provider's token was refused", error=repr(error)[:300])
-            raise SignInRefused("The provider's answer does not hold.") from None
+            raise SignInRefused("The provider's answer is not valid.") from None
         # A token for several audiences must name us as the authorized party (Core 1.0, 3.1.3.7, 4 and 5).
         several = isinstance(claims["aud"], list) and len(claims["aud"]) > 1
         if (
@@ -225,7 +227,7 @@ class Oidc:
     def _discovered(self) -> Mapping[str, Any]:
         found = self._json(f"{self._issuer}/.well-known/openid-configuration")
         if str(found.get("issuer", "")).rstrip("/") != self._issuer:
-            raise SignInRefused("The provider calls itself otherwise than people.oidc_issuer.")
+            raise SignInRefused("The provider's issuer differs from people.oidc_issuer.")
         for key in ("authorization_endpoint", "token_endpoint", "jwks_uri"):
             if urlsplit(str(found.get(key, ""))).scheme not in {
                 "https",

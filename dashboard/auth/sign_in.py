@@ -115,7 +115,7 @@ class SignInHandler:
         if self._wait(scope) == 0 and self._keys.use_link_token(token, now):
             await self._welcome(scope, send, rest, self._sessions.of_link(now), "one-time link")
             return
-        why = "This link was used before, is too old or is wrong. gpuvigil url prints a fresh one."
+        why = "This link was used before, has expired or is wrong. Run gpuvigil url for a new one."
         await self._refuse(scope, send, rest, why, "")
 
     async def _sign_in(self, scope: Message, receive: Receive, send: Send) -> None:

@@ -49,8 +49,8 @@ def leaving(person: Person, *, by_proxy: bool = False) -> bytes:
 _ROLES = {
     Role.OPERATOR: "operator, sees and may do everything",
     Role.VIEWER: "viewer, sees everything but other people's names",
-    Role.TEAM: "sees the jobs of the own teams",
-    Role.OWN: "sees the own jobs",
+    Role.TEAM: "sees the jobs of their own teams",
+    Role.OWN: "sees only their own jobs",
 }
 
 
@@ -98,7 +98,7 @@ _NAMES = """
 </form>"""
 
 _TOKEN = """
-<p>Run <code>gpuvigil url</code> for an address that signs you in, or give the access token.</p>
+<p>Run <code>gpuvigil url</code> for an address that signs you in, or enter the access token.</p>
 <form method="post" action="/sign-in">
 <input type="hidden" name="next" value="{next}">
 <label for="token">Access token</label>

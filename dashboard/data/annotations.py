@@ -130,7 +130,7 @@ def _maintained(report: Scheduler) -> Iterator[_Told]:
         if node.since is not None:
             yield node.since, subject, "maintenance", f"maintenance{why}"
         if node.until is not None:
-            yield node.until, subject, "maintenance over", f"maintenance over{why}"
+            yield node.until, subject, "maintenance ended", f"maintenance ended{why}"
 
 
 def _together(label: str, text: str, times: Sequence[tuple[datetime, Subject]]) -> Iterator[Note]:

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 
 from gpuvigil.clock import duration, moment
 from gpuvigil.model.reporting import ARRIVAL
+from gpuvigil.numbers_in_words import capitalized
 
 from ..fleet import overdue_nodes, silent_nodes
 from ..model.facts import Facts
@@ -89,7 +90,7 @@ def outdated(what: str, said: CachedAnswer, silent_seconds: float | None) -> lis
     if silent_seconds is not None and said.age_seconds - silent_seconds <= SAME_SECONDS:
         return []
     age = duration(timedelta(seconds=said.age_seconds))
-    about = f"{what[:1].upper()}{what[1:]}"
+    about = capitalized(what)
     return [f"{about} as it was {age} ago: {said.error.rstrip('.')}."]
 
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from accounting.queueing import Queue, Room, Wait, queue
 from gpuvigil.model import GpuState, Job, Scheduler
+from gpuvigil.numbers_in_words import counted
 
 from ..model.cluster import ClusterView
 from ..model.gpus import STATES, DisplayState
@@ -54,11 +55,11 @@ def sentence(found: Queue) -> str:
     if not found.jobs:
         return "no job waits"
     jobs = f"{found.jobs:,} job{' waits' if found.jobs == 1 else 's wait'}"
-    said = f"{jobs} for {found.gpus:,} GPUs"
+    said = f"{jobs} for {counted(found.gpus, 'GPU')}"
     if not found.free:
         return f"{said}; no GPU is free"
     if not found.free_while_queued:
-        return f"{said}; nobody holds {found.free:,}, and none is kept from them"
+        return f"{said}; {found.free:,} unallocated, all usable"
     why = ", ".join(f"{found.kept[it]:,} {it.value}" for it in _ORDER if found.kept.get(it))
     return f"{said} while nobody holds {found.free:,}; queued but free: {why}"
 

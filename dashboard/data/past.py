@@ -142,8 +142,10 @@ class PastSnapshot(Snapshot):
         if not facts.last_seen and not gpus.num_rows:
             # Warnings about silent nodes would be wrong: nobody knows which ones were silent.
             days = f"{self._config.hub.telemetry_days:g} days"
-            why = f"There are no numbers of this moment: none were recorded, or they are older than {days}."
-            view = replace(view, warnings=(f"{why} What records tell is shown.",))
+            why = (
+                f"No measurements of this time: none were recorded, or they are older than {days}."
+            )
+            view = replace(view, warnings=(f"{why} Incidents and other records are shown.",))
         return DrawnView(view=view, gpus=gpus, complete=True, at=0.0, facts=facts)
 
     def as_it_is(self, drawn: DrawnView, view: FleetView) -> FleetView:

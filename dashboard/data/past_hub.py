@@ -71,7 +71,7 @@ class PastHub(FilteredHub, HasStore):
     def cut(self) -> list[str]:
         """Warnings about records of which too many ended since to know all of that time."""
         return [
-            f"More than {MOST:,} {what} ended since: not all of that time are known."
+            f"More than {MOST:,} {what} ended since: some of that time are missing here."
             for what in sorted(self._moment.cut)
         ]
 

@@ -164,7 +164,7 @@ class QueryCache:
         except (HubError, StoreError) as away:
             error = str(away)
         except Exception as broken:  # noqa: BLE001 - nobody but the page would hear of it
-            error = f"what the hub said cannot be read: {broken!r}"
+            error = f"the hub's answer cannot be read: {broken!r}"
             self._log.error("question failed", question=str(key), error=repr(broken))
         with self._lock:
             self._under_way -= 1

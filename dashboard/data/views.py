@@ -6,9 +6,9 @@ from datetime import datetime, timedelta
 
 from gpuvigil.clock import duration, moment
 from gpuvigil.config import AnalyzerSettings
-from gpuvigil.model import Record
+from gpuvigil.model import Record, with_kind
 from gpuvigil.model.reporting import late_by_one_cause
-from gpuvigil.numbers_in_words import counted
+from gpuvigil.numbers_in_words import capitalized, counted
 
 from ..fleet import Fleet, IdentityCache
 from ..model.cluster import ClusterView, NodeView
@@ -128,7 +128,7 @@ def _warnings(
     if facts.past:
         return said  # it is not recorded which services ran then
     passes = timedelta(seconds=max(PASSES_BEFORE_STALE * settings.tick_seconds, 15.0))
-    said += _pulse(facts, "analyzer", "faults are not being looked for", passes, now)
+    said += _pulse(facts, "analyzer", "faults go undetected", passes, now)
     return said + _pulse(facts, "alerts", "nobody is notified of incidents", ALERTS_PATIENCE, now)
 
 
@@ -157,7 +157,7 @@ def _silent(
         since = duration(now - max(late[name] for name in together))
         said.append(
             f"gpuvigil receives no data from {len(together)} of {len(view.layout.nodes)} nodes of"
-            f" cluster {view.name} for {since}: check the hub and the network to it first."
+            f" {with_kind('cluster', view.name)} for {since}: check the hub and the network to it first."
             f" {_unknown(gpus)}"
         )
     return [*said, *([_stopped(view, others, now)] if others else [])]
@@ -166,7 +166,7 @@ def _silent(
 def _not_yet(view: ClusterView, early: Sequence[NodeView], age: timedelta) -> str:
     return (
         f"The hub started {duration(age)} ago: {len(early)} of"
-        f" {counted(len(view.layout.nodes), 'node')} of cluster {view.name} have yet to send data."
+        f" {counted(len(view.layout.nodes), 'node')} of {with_kind('cluster', view.name)} have yet to send data."
         f" {_unknown(sum(node.gpu_count for node in early))}"
     )
 
@@ -180,13 +180,13 @@ def _stopped(view: ClusterView, silent: Sequence[NodeView], now: datetime) -> st
     rest = f" and {len(silent) - NAMED_NODES} more" if silent[NAMED_NODES:] else ""
     one = len(silent) == 1
     return (
-        f"{len(silent)} node{' is' if one else 's are'} not reporting in cluster {view.name}:"
+        f"{len(silent)} node{' is' if one else 's are'} not reporting in {with_kind('cluster', view.name)}:"
         f" {named}{rest}. {_unknown(sum(node.gpu_count for node in silent))}"
     )
 
 
 def _unknown(gpus: int) -> str:
-    return f"{gpus} GPU{' is' if gpus == 1 else 's are'} unknown."
+    return f"The state of {counted(gpus, 'GPU')} is unknown."
 
 
 def _pulse(facts: Facts, service: str, lost: str, patience: timedelta, now: datetime) -> list[str]:
@@ -195,7 +195,7 @@ def _pulse(facts: Facts, service: str, lost: str, patience: timedelta, now: date
     if not pulses:
         early = still_starting(facts.listening_since, service, now)
         return [
-            f"{early[:1].upper()}{early[1:]}: {lost} until then."
+            f"{capitalized(early)}: {lost} until then."
             if early
             else f"No {service} service has reported: {lost}."
         ]
@@ -203,6 +203,6 @@ def _pulse(facts: Facts, service: str, lost: str, patience: timedelta, now: date
     if silent <= patience:
         return []
     if early := still_starting(facts.listening_since, service, now, max(pulses)):
-        return [f"{early[:1].upper()}{early[1:]}: {lost} until then."]
+        return [f"{capitalized(early)}: {lost} until then."]
     since = moment(max(pulses))
     return [f"The {service} service has been silent for {duration(silent)}, since {since}: {lost}."]

@@ -7,7 +7,7 @@ import numpy as np
 
 from gpuvigil.clock import duration
 from gpuvigil.metrics import GPU
-from gpuvigil.numbers_in_words import title
+from gpuvigil.numbers_in_words import of_many, title
 
 from .grid import Floats, increase, median, rates
 from .hub_queries import OFFSETS, Numbers
@@ -110,8 +110,8 @@ MEASURES = (
 )
 BY_KEY = {measure.key: measure for measure in MEASURES}
 ERRORS = {
-    "ecc_uncorrected_errors": "ECC uncorrected",
-    "ecc_corrected_errors": "ECC corrected",
+    "ecc_uncorrected_errors": "uncorrected ECC errors",
+    "ecc_corrected_errors": "corrected ECC errors",
     "nvlink_errors": "NVLink errors",
     "pcie_replays": "PCIe replays",
 }
@@ -197,7 +197,7 @@ def errors(read: Callable[[str], Floats], names: Mapping[str, str], numbers: Num
         for name, look in zip((it for it in names if it in moved), _LOOKS, strict=False)
     )
     counts = {names[name]: count for name, count in grown.items() if count}
-    said = ", ".join(f"{count:,.0f} {name}" for name, count in counts.items())
+    said = ", ".join(of_many(count, name) for name, count in counts.items())
     # A step of the chart, not of a job: 1,000 errors say nothing without the time they took.
     unit = f"per {duration(numbers.grid.step)}"
     chart = Chart(key="errors", title="Errors", unit=unit, curves=curves)

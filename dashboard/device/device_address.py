@@ -66,9 +66,11 @@ class Device:
         name, cluster = self.node.node, self.node.cluster
         if self.view is None:
             gone = "is not known any more" if self.inventory else "is not known"
-            return f"Node {name!r} {gone} in cluster {cluster!r}. Below is what was kept of it."
+            return (
+                f"Node {name!r} {gone} in cluster {cluster!r}. What is left of its data is below."
+            )
         if self.asked_gpu and self.cell is None:
-            return f"GPU {self.asked_gpu!r} is not known on node {name} (any more). Below is what was kept of it."
+            return f"GPU {self.asked_gpu!r} is not known on node {name}, or no longer. What is left of its data is below."
         return ""
 
 

@@ -266,7 +266,7 @@ def past(found: Sequence[Incident], now: datetime) -> Html:
     rest = len(over) - len(rows)
     return tag(
         "section",
-        tag("h2", "Incidents of the window that are over", tag("small", f"{len(over):,}")),
+        tag("h2", "Incidents resolved in the window", tag("small", f"{len(over):,}")),
         tag("ol", *rows) if rows else tag("p", "None ended.", class_="gv-empty"),
         tag("p", f"and {counted(rest, 'older incident')}", class_="gv-empty")
         if rest > 0
@@ -306,7 +306,7 @@ def legend(peers: int, *, week: bool = False) -> Html:
     items = [tag("li", tag("i", class_=f"key {look}"), text) for look, text in keys]
     return tag(
         "div",
-        tag("h2", "Over time", tag("small", "UTC, a gap is where nothing was measured")),
+        tag("h2", "Over time", tag("small", "UTC; a gap: nothing was measured")),
         tag("ul", *items),
         class_="gv-chart-title gv-legend",
     )
@@ -319,7 +319,7 @@ def multiples_legend(gpus: int, *, week: bool = False) -> Html:
     keys += [("peers", "median of all of them")] if gpus > 1 else []
     keys += [("event", "event"), ("stood", "incident open")]
     items = [tag("li", tag("i", class_=f"key {look}"), text) for look, text in keys]
-    text = "each row on one scale, UTC, a gap is where nothing was measured"
+    text = "each row on one scale, UTC; a gap: nothing was measured"
     return tag(
         "div",
         tag("h2", "GPUs over time", tag("small", text)),

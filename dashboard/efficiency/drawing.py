@@ -30,7 +30,7 @@ _LITTLE = {
     "user": "User",
     "holder": "Allocated to",
     "gpus": "GPUs",
-    "wasted_gpu_hours": "GPU-hours not filled",
+    "wasted_gpu_hours": "GPU-hours unused",
     "wasted_cost": "Cost",
     "advice": "Advice",
     "said": "Because it",
@@ -45,7 +45,7 @@ def page(found: Tables) -> Sequence[Node | None]:
         _who_idles(found),
         section("Idle", "now", found.idle, _IDLE, "gpuvigil idle", young),
         section(
-            "Busy and doing little",
+            "Busy, but inefficient",
             "in the last hour",
             replace(found.inefficient, head=()),
             _LITTLE,
@@ -58,7 +58,7 @@ def page(found: Tables) -> Sequence[Node | None]:
 def _scattered(found: Tables) -> Node | None:
     """Return how free GPUs lie, of each cluster; None if they are not scattered."""
     lines = [el("p", line) for line in found.inefficient.head]
-    title = el("h2", "Free, and scattered", el("small", " now"))
+    title = el("h2", "Free, but scattered", el("small", " now"))
     return el("section", title, *lines, key="scattered") if lines else None
 
 

@@ -16,6 +16,7 @@ from gpuvigil.model import (
     Retirement,
     Rma,
     Silence,
+    with_kind,
 )
 from gpuvigil.model.annotation import Annotation
 
@@ -114,7 +115,11 @@ def _done(records: Records) -> Iterable[Done]:
         text = f"retired {gone.node.node}" + (f": {gone.note}" if gone.note else "")
         yield Done(at=gone.at, who=gone.by, text=text, incident="")
     for said in (it for it in records.annotations if not it.deleted):
-        where = f" on {', '.join(said.nodes)}" if said.nodes else f" in cluster {said.cluster}"
+        where = (
+            f" on {', '.join(said.nodes)}"
+            if said.nodes
+            else f" in {with_kind('cluster', said.cluster)}"
+        )
         until = "" if said.until is None else f", until {moment(said.until)}"
         yield Done(at=said.at, who=said.by, text=said.note + where + until, incident="")
     for silence in records.silences:

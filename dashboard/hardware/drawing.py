@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from accounting.hardware.repeat_offenders import RULE, SPAN, Offender, Part
 from gpuvigil.clock import duration, moment
 from gpuvigil.faults import FAULTS
-from gpuvigil.model import Rma, RmaState
+from gpuvigil.model import Rma, RmaState, with_kind
 from gpuvigil.numbers_in_words import counted, percent, watts
 from gpuvigil.web import page_links
 
@@ -123,7 +123,7 @@ def _offenders(shown: Shown) -> Node:
         "section",
         head,
         table,
-        el("p", f"{more} more: gpuvigil lemons", class_="more") if more > 0 else None,
+        el("p", f"{more} more: run gpuvigil lemons", class_="more") if more > 0 else None,
         el("p", RULE, class_="sub"),
         key="offenders",
     )
@@ -251,7 +251,7 @@ def _one_rack(shown: Shown) -> list[Node]:
     """A rack with its nodes."""
     found = [one for one in shown.racks if one.name == shown.rack]
     if not found:
-        said = f"No node reports rack {shown.rack}."
+        said = f"No node reports {with_kind('rack', shown.rack)}."
         return [el("p", said, class_="empty", key="none")]
     rack_heads = (*_RACK_HEADS, "Incidents", "Cluster")
     body: list[Node] = [_table(rack_heads, [*map(_rack, found)], _NUMBERS)]

@@ -10,7 +10,7 @@ from accounting.hardware.repeat_offenders import SPAN, Failure, failures, offend
 from accounting.hardware.returns import newest
 from gpuvigil.errors import HubError
 from gpuvigil.hub_client import Hub
-from gpuvigil.model import Incident, RecordKind, Rma, readable
+from gpuvigil.model import Incident, RecordKind, Rma, readable, with_kind
 from gpuvigil.web.markup import joined, tag
 
 from ..components import style
@@ -66,7 +66,7 @@ def _live() -> None:
         found, notes, known = said.value, live.outdated("what failed is", said), True
     except HubError as error:
         found, notes, known = Failed(), [live.unanswered("What failed is not known", error)], False
-    title = tag("h1", f"Rack {rack}" if rack else "Hardware", class_="gv-page")
+    title = tag("h1", with_kind("Rack", rack) if rack else "Hardware", class_="gv-page")
     st.html(joined(title, panels.warnings(view), panels.notes(notes)))
     told = {one.subject: one.rack for one in snapshot.inventories().values() if one.rack}
     active = [item.incident for item in view.attention]

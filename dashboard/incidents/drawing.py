@@ -112,7 +112,7 @@ def entries(found: Listing, now: datetime, cut: bool) -> list[Node]:
         said = f"and {' and '.join(rest)} more open: narrow the filters."
         nodes.append(el("p", said, class_="more"))
     if found.filters.show not in {"active", "open"}:
-        empty = f"No incident that matches ended in the last {span}."
+        empty = f"No matching incident ended in the last {span}."
         over = [_entry(one, found.filters, now) for one in found.past]
         nodes.append(_section("Resolved", over, len(over), empty))
     if found.more or cut:

@@ -67,7 +67,7 @@ def window(incident: Incident, now: datetime) -> Window:
 def unseen(subject: Subject) -> str:
     """Return why there can be no curve; empty if there can."""
     if subject.device == SWITCH_DEVICE:
-        return "No chart: of switches gpuvigil keeps states and totals, not series."
+        return "No chart: gpuvigil keeps only states and totals of switches."
     return ""
 
 

@@ -68,4 +68,4 @@ def _moment(step: Moment) -> str:
 
 def _before(it: EarlierIncident, now: datetime) -> str:
     one = it.incident
-    return f"{moment(one.since)} {one.label}: {it.what_helped or 'nobody said'}, {outcome(it, now)}"
+    return f"{moment(one.since)} {one.label}: {it.what_helped or 'not noted'}, {outcome(it, now)}"

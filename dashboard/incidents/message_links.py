@@ -37,7 +37,7 @@ from .usefulness import counted
 LARGEST_FORM_BYTES = 4096
 SILENCE = timedelta(hours=4)
 _NOBODY = Person(name="", role=Role.OPERATOR, way="message link")
-_OPERATORS = "Only operators answer for incidents. The page Incidents shows what it is about."
+_OPERATORS = "Only operators can answer. The page Incidents shows this incident."
 _GONE = "This link has expired or is not valid. Open the dashboard, or the link of a newer message."
 
 
@@ -100,7 +100,7 @@ class MessageLinkRoutes:
         record = hub.record(RecordKind.INCIDENT, incident_id)
         incident = next(readable([record] if record else [], Incident.from_record), None)
         if incident is None:
-            return _shown(404, page(None, chosen, "The hub does not know this incident any more."))
+            return _shown(404, page(None, chosen, "The hub no longer knows this incident."))
         own = "" if person is None else person.name
         if not form:
             return _shown(200, page(incident, chosen, "", own=own))

@@ -92,7 +92,7 @@ def _history(
     if messages[0].verdict == _NO_CHANNEL and there != ():
         # Say when that was, as a reader may wonder which channel was missing.
         summary = f"no channel was configured at {moment(messages[0].at)}"
-        summary += f"; now there is {', '.join(there)}" if there else ""
+        summary += f"; now: {', '.join(there)}" if there else ""
     return Channel(name=name, summary=summary, messages=messages)
 
 
@@ -119,7 +119,7 @@ def _message(notice: Record, now: datetime) -> Message:
         about="reminder" if repeat and state == "due" else _KINDS.get(str(body.get("kind")), ""),
         state=state,
         word="on its way" if moving else _STATES.get(state, state or "unknown"),
-        reason=str(body.get("reason") or "no reason was written down"),
+        reason=str(body.get("reason") or "no reason was recorded"),
         verdict=str(body.get("verdict") or ""),
         details=tuple(_details(notice, state, now)),
         lines=_message_lines(body.get("snapshot")),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 
-from gpuvigil.model import SWITCH_DEVICE, Holder, Incident, Inventory, Subject
+from gpuvigil.model import SWITCH_DEVICE, Holder, Incident, Inventory, Subject, with_kind
 from gpuvigil.topology.link_names import ITSELF
 from gpuvigil.web import page_links
 
@@ -76,7 +76,7 @@ class NamedPlaces:
             return end if port is None else port.end(), page_links.link_page(subject)
         if job := _JOB.match(text, it.start()):
             return job.end(), page_links.job_page(cluster, Holder.parse(job[0]))
-        if name == self._rack and text[: it.start()].endswith("rack "):
+        if name == self._rack and text[:end].endswith(with_kind("rack", name)):
             return end, page_links.rack_page(cluster, name)
         return None
 

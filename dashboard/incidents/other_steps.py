@@ -23,7 +23,7 @@ def form(incident: Incident, key: tuple[str, str]) -> None:
         return
     with st.form(f"give-{incident.id}", border=False):
         to, why, give, close = own_name.row(
-            f"gives-{incident.id}", 2, 3, 1.3, 1.5, label="Given or closed by"
+            f"gives-{incident.id}", 2, 3, 1.3, 1.5, label="Handed over or closed by"
         )
         to.text_input("Hand over to", key=f"to-{incident.id}", max_chars=LONGEST_NAME)
         why.text_input("Why", key=f"why-{incident.id}", max_chars=LONGEST_NOTE)
@@ -80,7 +80,7 @@ def _close(incident: Incident, key: tuple[str, str]) -> None:
         _show_result(incident, "Not sent: enter your name first.")
         return
     records = false_alarm(incident, by, why, SystemClock().now())
-    said = "Counted as a false alarm and muted here for 7 days; Silences ends that."
+    said = "Counted as a false alarm and muted here for 7 days. End that on Silences."
     _write(incident, key, by, records, said)
 
 

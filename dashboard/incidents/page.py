@@ -98,7 +98,7 @@ def _past(asked: Filters, now: datetime) -> tuple[PastIncidents, list[str]]:
             past = most.value.and_newer(past)
             old = old or live.outdated("what was over before is", most)
     except HubError as error:
-        return PastIncidents(), [live.unanswered("What is over is not known", error)]
+        return PastIncidents(), [live.unanswered("Resolved incidents are not known", error)]
     kept = tuple(one for one in past.entries if one.ended_at is None or one.ended_at >= since)
     return PastIncidents(entries=kept, cut=not past.reaches(since)), old
 

@@ -71,5 +71,5 @@ def _send(incident: Incident, chosen: RmaState, key: tuple[str, str]) -> None:
         state[f"rma-said-{incident.id}"] = f"Not sent: {error}. Send it again."
         return
     own_name.keep(by)
-    state[f"rma-said-{incident.id}"] = f"Written: {_WORDS[chosen].lower()}, by {by}."
+    state[f"rma-said-{incident.id}"] = f"Saved: {_WORDS[chosen].lower()}, by {by}."
     live.shared().questions.forget(key)

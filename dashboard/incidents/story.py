@@ -9,7 +9,7 @@ from accounting.hardware.incident_steps import Moment, steps
 from gpuvigil.clock import duration
 from gpuvigil.lifecycle import ACTIVE, State
 from gpuvigil.model import CoveredBy, Incident, Record, Transition
-from gpuvigil.numbers_in_words import counted
+from gpuvigil.numbers_in_words import capitalized, counted
 
 from .hub_queries import Story
 
@@ -107,7 +107,7 @@ def on_trial(story: Story) -> list[str]:
         for one in story.notices
         if one.body.get("number") == newest and one.body.get("verdict") == "on_trial"
     }
-    return [f"{reason[:1].upper()}{reason[1:]}." for reason in sorted(reasons)]
+    return [f"{capitalized(reason)}." for reason in sorted(reasons)]
 
 
 def whose(incident: Incident) -> str:

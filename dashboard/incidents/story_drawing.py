@@ -8,8 +8,8 @@ from accounting.hardware.incident_steps import Moment, span
 from accounting.hardware.node_changes import LOOKED_BACK, Changed
 from gpuvigil.clock import duration, moment, to_text
 from gpuvigil.faults import FAULTS
-from gpuvigil.model import Evidence, Incident
-from gpuvigil.numbers_in_words import counted
+from gpuvigil.model import Evidence, Incident, with_kind
+from gpuvigil.numbers_in_words import capitalized, counted
 from gpuvigil.web import page_links
 
 from ..layout.job_links import nodes
@@ -80,8 +80,8 @@ def _paragraph(one: Incident, places: NamedPlaces) -> Node:
         # Every port and node is listed under what it covers.
         el("a", short_label(one) or place(one), href=places.page),
         f" ({one.gpus})" if one.gpus else None,
-        f" of cluster {one.subject.cluster}. ",
-        *(places.linked(f"{first.text[:1].upper()}{first.text[1:]}. ") if first else ()),
+        f" of {with_kind('cluster', one.subject.cluster)}. ",
+        *(places.linked(f"{capitalized(first.text)}. ") if first else ()),
         el("b", *nodes(whose(one), one.subject.cluster, one.impact.holders, one.impact.users)),
         ". ",
         el("a", "The fleet at that time", href=page_links.overview_at(one.since)),
@@ -146,7 +146,7 @@ def _evidence(one: Incident, places: NamedPlaces) -> Node:
     """Return every fact with its limit and peers; details are folded."""
     first = [item for item in one.evidence if not item.detail][:MOST_EVIDENCE]
     rest = [item for item in one.evidence if item not in first]
-    nothing = el("p", "No evidence was written down.", class_="empty")
+    nothing = el("p", "No evidence was recorded.", class_="empty")
     folded = (
         el("details", el("summary", f"{len(rest)} more"), _table(rest, places), key="details")
         if rest
@@ -306,7 +306,7 @@ def _timeline(moments: tuple[Moment, ...]) -> Node:
 
 def _messages(channels: tuple[Channel, ...]) -> Node:
     if not channels:
-        nothing = el("p", "No message has been decided on yet.", class_="empty")
+        nothing = el("p", "No message is due yet.", class_="empty")
         return fold("Messages", "none yet", nothing, key="messages")
     states = [message.state for one in channels for message in one.messages]
     sent, dead = states.count("sent"), states.count("dead")

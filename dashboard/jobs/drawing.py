@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from accounting.cost.money import Prices
-from gpuvigil.model import SIMULATED_CLUSTER
+from gpuvigil.model import SIMULATED_CLUSTER, with_kind
 from gpuvigil.numbers_in_words import counted
 from gpuvigil.web import page_links
 
@@ -17,7 +17,7 @@ from .filters import LONGEST_TEXT, Filters
 
 MOST_ROWS = 100
 _NOTE = (
-    "Bound, pace and activity are of the last 5 minutes, pace in percent of the hour before."
+    "Bound, pace and activity cover the last 5 minutes; pace is in percent of the hour before."
     " At risk is what was computed since the last checkpoint, for jobs that report theirs."
 )
 _DASH = "–"
@@ -73,7 +73,7 @@ def page(found: Board, asked: Filters, prices: Prices) -> Sequence[Node]:
         (
             _held_up(found),
             _search(asked),
-            _jobs("Running", running, _RUN, asked, "No job runs.", _NOTE),
+            _jobs("Running", running, _RUN, asked, "No job is running.", _NOTE),
             _jobs("Ended in the last day", over, _OVER, asked, "None ended.", less),
             *map(_reliability, found.reliability),
         )
@@ -85,8 +85,8 @@ def _held_up(found: Board) -> Node:
     held = [job for job in found.running if job.holds_up is not None]
     many = counted(len(found.running), "job")
     if not held:
-        said = f"No incident holds up any of {many}." if found.running else "No job runs."
-        said = "No incident holds up the one job that runs." if len(found.running) == 1 else said
+        said = f"No incident holds up any of {many}." if found.running else "No job is running."
+        said = "No incident holds up the one running job." if len(found.running) == 1 else said
         kind = "story-head good" if all(job.is_known for job in found.running) else "story-head"
         return el("section", el("h2", said), _unheard(found), class_=kind, key="answer")
     gpus = sum(len(job.gpus) for job in held)
@@ -154,8 +154,8 @@ def _jobs(
         ),
         wide(_table(table, names, rows[:MOST_ROWS], asked), title)
         if rows
-        else el("p", "No job fits." if table.rows else empty, class_="empty"),
-        el("p", f"{left:,} more: narrow the filter, or gpuvigil jobs", class_="sub")
+        else el("p", "No matching job." if table.rows else empty, class_="empty"),
+        el("p", f"{left:,} more: narrow the filter, or run gpuvigil jobs", class_="sub")
         if left > 0
         else None,
         el("p", note, class_="sub") if note and rows else None,
@@ -224,7 +224,7 @@ def _reliability(found: Reliability) -> Node:
         "section",
         el(
             "h2",
-            f"Failures and checkpoints of cluster {found.cluster}",
+            f"Failures and checkpoints of {with_kind('cluster', found.cluster)}",
             *([" ", _SIMULATED] if simulated else []),
         ),
         el("p", sentence(found)),

@@ -167,7 +167,7 @@ def _at_risk(job: JobNow, hours: float) -> Node:
     age, risk = job.checkpoint_age, job.at_risk_gpu_hours
     if age is None or risk is None:
         # Its start is not known, so the hours that were seen are no upper limit.
-        most = "all that it did" if job.began_before else f"≤ {hours:,.1f} GPU-hours"
+        most = "all its work" if job.began_before else f"≤ {hours:,.1f} GPU-hours"
         return _tile("Work at risk", most, "no checkpoint is known")
     return _tile("Work at risk", f"{risk:,.1f} GPU-hours", f"last checkpoint {duration(age)} ago")
 
@@ -202,7 +202,7 @@ def ranks(job: JobNow, inventories: Mapping[Subject, Inventory], now: datetime) 
             el("table", el("thead", el("tr", *head)), el("tbody", *lines, _middle(found, names))),
             "Ranks",
         ),
-        el("p", f"{more:,} more, nearer to the middle", class_="sub") if more > 0 else None,
+        el("p", f"{more:,} more, nearer the median", class_="sub") if more > 0 else None,
         _meant(found),
         key="ranks",
     )
@@ -374,7 +374,7 @@ def checkpoints(
 
 def _no_rate(found: Reliability) -> str:
     if not found.rate.known:
-        return "Not known: less than a week of a node was seen, too little for a failure rate."
+        return "Not known: it takes a node-week of data to know a failure rate."
     return f"No failure of a node was seen in {found.rate.node_days:,.0f} node-days."
 
 
@@ -464,7 +464,7 @@ def _clues(found: Ending) -> Node | None:
         )
         for one in found.found.clues[:MOST_CLUES]
     ]
-    names = ("At", "Where", "What", "Speaks for")
+    names = ("At", "Where", "What", "Points to")
     return el(
         "section",
         el("h2", "Around its end", el("small", "10 minutes before to 5 after")),

@@ -77,7 +77,7 @@ PAGES = (
         path=page_links.PIPELINE,
         script="pages/pipeline.py",
         title="Monitoring",
-        only_now="How gpuvigil itself did is not kept.",
+        only_now="gpuvigil keeps no history of its own health.",
     ),
 )
 

@@ -121,7 +121,7 @@ def strip(numbers: Strip, hour: Before | None = None, day: Before | None = None)
         _tile(
             "Degraded",
             counted_as(DisplayState.DEGRADED),
-            "work, with a fault",
+            "work with a fault",
             "",
             "degraded" if looks[DisplayState.DEGRADED] else "",
         ),
@@ -386,5 +386,5 @@ def trend_title(
 
 def nothing_counted(*, asked: bool) -> Html:
     """Instead of an empty chart; `asked`: the hub has answered that there is nothing."""
-    nothing = "Nothing is counted yet: the first quarter of an hour is not over."
+    nothing = "Nothing is counted yet: that takes a quarter of an hour."
     return tag("p", nothing if asked else "Loading the day.", class_="gv-empty")

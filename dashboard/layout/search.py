@@ -8,7 +8,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from gpuvigil.model import SWITCH_DEVICE, Allocation, GpuIdentity, Holder, Inventory, Subject
+from gpuvigil.model import (
+    SWITCH_DEVICE,
+    Allocation,
+    GpuIdentity,
+    Holder,
+    Inventory,
+    Subject,
+    with_kind,
+)
 from gpuvigil.numbers_in_words import counted, natural
 from gpuvigil.topology.link_names import device_name
 from gpuvigil.web import page_links
@@ -118,10 +126,13 @@ def _named(
         racks |= {(node.cluster, inventory.rack)} if inventory.rack else set()
     for cluster, name in sorted(switches):
         subject = Subject(cluster=cluster, node=name, device=SWITCH_DEVICE, port="0")
-        detail, href = f"switch of cluster {cluster}", page_links.link_page(subject)
+        detail, href = f"switch of {with_kind('cluster', cluster)}", page_links.link_page(subject)
         yield name.casefold(), Hit(title=name, detail=detail, href=href, group="Switches")
     for cluster, name in sorted(racks):
-        detail, href = f"rack of cluster {cluster}", page_links.rack_page(cluster, name)
+        detail, href = (
+            f"rack of {with_kind('cluster', cluster)}",
+            page_links.rack_page(cluster, name),
+        )
         yield name.casefold(), Hit(title=name, detail=detail, href=href, group="Racks")
 
 
@@ -157,7 +168,7 @@ def _jobs(allocations: Iterable[Allocation], asked: str) -> Iterator[Hit]:
         if asked in names and href:
             yield Hit(
                 title=str(holder),
-                detail=f"has GPUs of cluster {cluster}",
+                detail=f"has GPUs of {with_kind('cluster', cluster)}",
                 href=href,
                 group="Jobs",
             )
@@ -262,12 +273,12 @@ def _same_address(asked: str, known: str) -> bool:
 
 def _node(node: Subject, span: Span) -> Hit:
     href = page_links.subject_page(node, *span)
-    return Hit(title=node.node, detail=f"node of cluster {node.cluster}", href=href)
+    return Hit(title=node.node, detail=f"node of {with_kind('cluster', node.cluster)}", href=href)
 
 
 def _hit(gpu: _Gpu, text: str, span: Span) -> Hit:
     href = page_links.subject_page(gpu.subject, *span)
-    detail = f"{text}, cluster {gpu.subject.cluster}"
+    detail = f"{text}, {with_kind('cluster', gpu.subject.cluster)}"
     return Hit(title=gpu.title, detail=detail, href=href, group="GPUs")
 
 

@@ -153,7 +153,7 @@ def idle(
         for one in found
     ]
     young = any(one.idle_since is None for one in found)
-    said = "IDLE FOR -: at 0 % at this moment; not long enough to be called idle."
+    said = "IDLE FOR -: at 0 % now, but not for long enough to count as idle."
     columns, people = list(IDLE), _IDLE_FOR_PEOPLE
     place = [column.key for column in IDLE].index("idle_cost")
     if prices and not all(cluster.simulated for cluster in moment.clusters):

@@ -90,9 +90,9 @@ def grid(
         for_people=_FOR_PEOPLE - (not prices),
         head=_scattered(moment),
         notes=[
-            f"Of the last {duration(span[1] - span[0])}, of holders that had their GPUs all the while"
-            " and alone, none of them broken or hardly measured. GPU-HOURS: what was not filled, by"
-            f" the multiprocessors' activity. Of {known} of {counted(len(alone), 'holder')} that is known."
+            f"The last {duration(span[1] - span[0])}, for holders that had their GPUs throughout and to"
+            " themselves, none of them broken or barely measured. GPU-HOURS: unused, by SM activity;"
+            f" known of {known} of {counted(len(alone), 'holder')}."
         ],
         empty=HOLDERS_UNKNOWN
         if not alone and any(one.strip.unattributed for one in moment.clusters)

@@ -87,9 +87,9 @@ def grid(
                 for one in found
                 if one.judged
             ),
-            f"Of the last {length}. NEEDED: replicas that would carry 95 % of the time what was asked,"
-            " none over 80 % full by cache or activity. RUN, WAIT: requests of all replicas, CACHE: of"
-            " the fullest, at the p95. SPARE H: GPU-hours of the others.",
+            f"The last {length}. NEEDED: replicas that carry the load 95 % of the time, none over 80 %"
+            " of its cache or activity. RUN, WAIT: requests of all replicas; CACHE: of the fullest; each"
+            " the p95. SPARE H: GPU-hours of the replicas that are not needed.",
         ],
         empty="No inference server is scraped; see collector.inference_urls.",
     )

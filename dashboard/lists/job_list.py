@@ -55,7 +55,7 @@ MOST_LATELY = 5_000
 # A node may report the end of a job so long after the scheduler does.
 _EPILOG = timedelta(hours=1)
 NOTE = (
-    "BOUND BY, PACE and SM are of the last 5 minutes, PACE in percent of the hour before. AT RISK:"
+    "BOUND BY, PACE and SM cover the last 5 minutes; PACE is in percent of the hour before. AT RISK:"
     " GPU-hours since the last checkpoint; -: the job does not report checkpoints."
 )
 
@@ -158,7 +158,7 @@ def grid(
         for_people=_FOR_PEOPLE,
         piped=piped,
         notes=[NOTE] if jobs else [],
-        empty="No job runs." if holders_known else HOLDERS_UNKNOWN,
+        empty="No job is running." if holders_known else HOLDERS_UNKNOWN,
     )
 
 

@@ -68,7 +68,7 @@ _ROWS_FOR_PEOPLE = 20
 # Links without a finding are listed from this wait or load on, in percent, or from this many times the
 # waits for credit of their peers [own].
 _WORTH_WAIT, _WORTH_LOAD, WORTH_TIMES = 1.0, 50.0, 4.0
-_FULL = "Carries all that it can"
+_FULL = "Full"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -468,8 +468,8 @@ def _unseen(
     blind = int((fabric & ~waits).sum())
     if blind:
         yield (
-            f"{counted(blind, 'fabric port')} of {int(fabric.sum()):,} report no waits: their counters"
-            " are full or their driver has none. Congestion there shows only as a slower job."
+            f"No waits from {blind:,} of {counted(int(fabric.sum()), 'fabric port')}: their counters are"
+            " full, or their driver has none. Congestion there shows only as a slower job."
         )
     silent = _silent(moment)
     others = sum(count for node, count in unread.items() if node not in silent)
@@ -483,9 +483,6 @@ def _unseen(
         whose = "its" if len(silent) == 1 else "their"
         yield f"{counted(len(silent), 'node')} without data: {whose} ports are not seen."
     if read:
-        yield ("Between switches: cables, speeds and errors are read, and not how full they are.")
+        yield ("Between switches, cables, speeds and errors are read, but not load.")
     elif len(links):
-        yield (
-            "Beyond the hosts' ports: which link between switches is full is not observable without"
-            " counters of switches."
-        )
+        yield ("Beyond the hosts' ports, full links cannot be seen without switch counters.")

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from accounting.jobs.bound import Bound, Decision
 from gpuvigil.clock import moment as time_of
-from gpuvigil.numbers_in_words import counted
+from gpuvigil.numbers_in_words import capitalized, counted
 
 from ..model.cluster import ClusterView
 from .jobs import JobNow
@@ -34,7 +34,7 @@ def not_reporting(job: JobNow) -> str:
     if not job.not_reporting:
         return ""
     said = _nodes(job)
-    return f"{said[:1].upper()}{said[1:]}: whether it runs there is not known."
+    return f"{capitalized(said)}: whether it runs there is not known."
 
 
 def _nodes(job: JobNow) -> str:

@@ -126,7 +126,7 @@ def _left_out(grid: Grid) -> Iterable[str]:
 def _marked(grid: Grid) -> Iterable[str]:
     """Yield a line that marks simulated rows, unless another line already does."""
     if grid.simulated and not any(_SIMULATED in line for line in (*grid.head, *grid.notes)):
-        yield f"{_SIMULATED}: what is of cluster {SIMULATED_CLUSTER} is of no real hardware."
+        yield f"{_SIMULATED}: cluster {SIMULATED_CLUSTER} is no real hardware."
 
 
 def _wrapped(lines: Sequence[str], width: int | None) -> list[str]:

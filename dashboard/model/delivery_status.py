@@ -106,8 +106,7 @@ def _failing(channel: str, notices: Sequence[Record], now: datetime) -> str:
     waiting = [one.due_at for one in notices if one.due_at and not one.body.get("in_flight")]
     due = min(waiting, default=now)
     again = "tried again now" if due <= now else f"next try {moment(due)}"
-    wait = "waits" if len(notices) == 1 else "wait"
-    return f"Channel {channel}: {counted(len(notices), 'message')} {wait} since {moment(since)}{error}; {again}."
+    return f"Channel {channel}: {counted(len(notices), 'message')} waiting since {moment(since)}{error}; {again}."
 
 
 def _number(notice: Record) -> int:

@@ -19,8 +19,8 @@ MOST_ROWS = 15
 MOST_RACKS = 40
 _DASH = "–"
 _SIMULATED = el("span", "SIMULATED: no real hardware", class_="badge simulated")
-# The limits in percent from which a cell is coloured: by waiting time, and by load.
-_WARM, _HOT = 5.0, 20.0
+# The limits in percent from which a cell has the colour of a busy or a full link: by waiting time, and by load.
+_WAITS, _WAITS_LONG = 5.0, 20.0
 _BUSY, _FULL = 60.0, 95.0
 
 
@@ -140,7 +140,7 @@ def _findings(found: Network, now: datetime) -> Node | None:
         "section",
         el("h2", "Findings", *([" ", _SIMULATED] if simulated else [])),
         stacked(_table(("Link", "Verdict", "Since", "Suffers", *_RATES), lines), "Findings"),
-        el("p", f"{more:,} more: gpuvigil network", class_="sub") if more > 0 else None,
+        el("p", f"{more:,} more: run gpuvigil network", class_="sub") if more > 0 else None,
         el("p", _MEANT, class_="sub"),
         key="findings",
     )
@@ -235,7 +235,7 @@ def _matrix(found: Network) -> Node | None:
     )
     head = (el("th", name, scope="col") for name in ("Rack", *found.rails))
     more = len(racks) - MOST_RACKS
-    said = " the worst port of each: whether it is down, else how long it waits, else its load"
+    said = " the worst port of each: down, else its waits, else its load"
     return el(
         "section",
         el("h2", "Rack × rail", el("small", said)),
@@ -243,6 +243,7 @@ def _matrix(found: Network) -> Node | None:
             el("table", el("thead", el("tr", *head)), el("tbody", *lines), class_="heat"),
             "Racks by rails",
         ),
+        _legend(),
         el("p", f"{counted(more, 'more rack')}, all calmer", class_="sub") if more > 0 else None,
         key="matrix",
     )
@@ -264,14 +265,31 @@ def _cell(cell: Cell | None) -> Node:
     if cell.down:
         return el("td", f"{cell.down} down", class_="hot")
     if cell.wait is not None and cell.wait >= 1.0:
-        kind = "hot" if cell.wait >= _HOT else "warm" if cell.wait >= _WARM else "calm"
+        kind = _load_kind(cell.wait, _WAITS, _WAITS_LONG)
         return el("td", f"waits {cell.wait:.0f} %", class_=kind)
     if waits := _times(cell):
-        return el("td", f"waits {times(waits, digits=0)}", class_="warm")
+        return el("td", f"waits {times(waits, digits=0)}", class_="busy")
     if cell.load is None:
         return el("td", _DASH)
-    kind = "hot" if cell.load >= _FULL else "warm" if cell.load >= _BUSY else "calm"
-    return el("td", f"{cell.load:.0f} %", class_=kind)
+    return el("td", f"{cell.load:.0f} %", class_=_load_kind(cell.load, _BUSY, _FULL))
+
+
+def _load_kind(value: float, busy: float, full: float) -> str:
+    """Return the style class of a load or a wait: a full link is no fault, and never has the colour of one."""
+    return "full" if value >= full else "busy" if value >= busy else "calm"
+
+
+def _legend() -> Node:
+    busy = f"load from {_BUSY:.0f} %, waits from {_WAITS:.0f} % or {WORTH_TIMES:.0f} × its peers'"
+    full = f"load from {_FULL:.0f} %, waits from {_WAITS_LONG:.0f} %"
+    return el(
+        "p",
+        el("span", "down: a fault", class_="hot"),
+        el("span", f"busy: {busy}", class_="busy"),
+        el("span", f"full: {full}", class_="full"),
+        class_="heat",
+        key="legend",
+    )
 
 
 def _unseen(found: Network) -> Node | None:
@@ -279,7 +297,7 @@ def _unseen(found: Network) -> Node | None:
         return None
     return el(
         "section",
-        el("h2", "Not seen, and what it hides"),
+        el("h2", "Blind spots"),
         el("ul", *(el("li", line) for line in found.unseen)),
         key="unseen",
     )

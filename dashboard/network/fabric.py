@@ -34,6 +34,7 @@ def _section(one: Wiring, named: bool) -> Node:
         "section",
         el("h2", "Leaf × spine", el("small", said)),
         *_matrix(one),
+        _legend(),
         _drawing(one) if len(cables) <= MOST_DRAWN else None,
         _troubled(one, cables),
         key=f"fabric {one.cluster}",
@@ -91,6 +92,16 @@ def _matrix(one: Wiring) -> Sequence[Node]:
             ),
             el("p", f"{more} not shown.", class_="sub") if more else None,
         )
+    )
+
+
+def _legend() -> Node:
+    return el(
+        "p",
+        el("span", "down", class_="hot"),
+        el("span", "slow, or with errors", class_="warm"),
+        class_="heat",
+        key="legend",
     )
 
 

@@ -19,7 +19,7 @@ from .hub_queries import known
 from .rows import OutOfServiceRecords, Silent, rows, unknown
 
 _SECONDS = 10.0
-_PAST = "Not known for the past: which nodes a scheduler had drained. Silent nodes and those with a fault that stops their work are listed."
+_PAST = "Not known for the past: which nodes a scheduler had drained. Silent nodes and those stopped by a fault are listed."
 
 
 def draw() -> None:

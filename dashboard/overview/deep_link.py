@@ -26,7 +26,7 @@ def place(view: FleetView, query: Mapping[str, str]) -> Place:
         said = f"The link's cluster {asked!r} is not known; this is {shown.name}."
         return Place(cluster=shown, unknown=(said,))
     if not node:
-        said = f"The link names GPU {gpu!r} and no node."
+        said = f"The link names GPU {gpu!r}, but no node."
         return Place(cluster=shown, unknown=(said,) if gpu else ())
     if shown.node(node) is None:
         said = f"The link's node {node!r} is not known in cluster {shown.name}."

@@ -18,11 +18,13 @@ MOST_PERSONS, MOST_JOBS, MOST_LINKED = 60, 40, 4
 _TENFOLD = 900.0  # percent more
 _LEAST_SHOWN = 0.05  # GPU-hours; what is less would be rounded to 0.0
 _NOTE = (
-    "Idle: allocated and at 0 %, however short, and not blocked. Blocked: allocated while an incident kept it from computing."
+    "Idle: allocated and at 0 %, however briefly, and not blocked. Blocked: allocated while an incident kept it from computing."
     " Utilisation: its mean while allocated, blocked hours included, where a job that hangs may read 100 %; the bar has"
-    " used without them. Help: the advice on most GPU-hours. GPU-hours; clusters are never added up."
+    " used without them. Help: the advice on most GPU-hours. GPU-hours; clusters are never added together."
 )
-_INVENTED = " The simulated cluster's prices are invented unless the configuration names it in one."
+_INVENTED = (
+    " The simulated cluster's prices are invented unless the configuration sets some for it."
+)
 
 
 def sentence(one: People, money: Money | None) -> Sequence[Node]:

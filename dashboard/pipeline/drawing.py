@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from gpuvigil import __version__
 from gpuvigil.clock import duration, moment
-from gpuvigil.numbers_in_words import counted
+from gpuvigil.numbers_in_words import capitalized, counted
 from gpuvigil.web import page_links
 
 from ..layout.tree import Node, el, wide
@@ -52,7 +52,7 @@ _LOOKS = {Level.WRONG: ("bad", "wrong"), Level.CARE: ("warn", "note")}
 
 def _problem(one: Problem) -> Node:
     look, name = _LOOKS[one.level]
-    text = one.text[:1].upper() + one.text[1:]
+    text = capitalized(one.text)
     return el(
         "li", el("span", name, class_=f"badge {look}"), text, " ", el("em", *_advice(one.action))
     )
@@ -250,7 +250,7 @@ def _hub(hub: HubHealth, now: datetime) -> Pairs:
     )
     numbers = f"{_days(hub.numbers_days)} of numbers, {_days(hub.rollup_days)} of roll-ups"
     if hub.elsewhere:
-        numbers = "numbers as long as the store of [store] does"
+        numbers = "numbers as long as the store in [store] does"
     kept = f"{numbers}, {_days(hub.records_days)} of records"
     most = f" of {_bytes(hub.store_most_bytes)}" if hub.store_most_bytes else ""
     batches = _counted(hub.queue_bodies, "batch", "batches")

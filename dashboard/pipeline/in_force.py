@@ -75,15 +75,14 @@ def limits_drawn(found: Sequence[Limit]) -> Node:
         )
         for one in found
     )
-    heads = ("Limit", "Value", "From", "What it says", "Rules that it makes rarer")
+    heads = ("Limit", "Value", "From", "Meaning", "Rules it makes rarer")
     set_ = f"{own} of {len(found)} set by your configuration, the others are defaults"
     return el(
         "section",
         el("h2", "Limits in force", el("small", set_)),
         el(
             "p",
-            "From the configuration of this dashboard; an analyzer that reads another file goes by"
-            " its own limits.",
+            "From the dashboard's configuration; an analyzer that reads another file has its own limits.",
             class_="sub",
         ),
         el("details", el("summary", "Every limit"), _table(heads, rows), key="every"),
@@ -115,7 +114,7 @@ def channels_drawn(settings: AlertsSettings) -> Node:
         )
         for kind, one in found
     )
-    heads = ("Channel", "By", "From severity", "Tells the end", "Pager")
+    heads = ("Channel", "Type", "Minimum severity", "Sends resolved", "Pager")
     return el("section", head, _table(heads, rows), key="channels")
 
 

@@ -41,7 +41,7 @@ def _live() -> None:
         st.html(joined(title, panels.warnings(live.current().view()), loading))
         return
     except HubError as error:
-        text = f"Not to be trusted: the state of the pipeline is not known. {error}"
+        text = f"The pages may be wrong: the state of the pipeline is not known. {error}"
         st.html(joined(title, panels.banners([text])))
         return
     sources: Sources = said.value

@@ -7,6 +7,7 @@ from enum import IntEnum
 
 from gpuvigil import __version__
 from gpuvigil.clock import duration, moment
+from gpuvigil.model import with_kind
 from gpuvigil.numbers_in_words import counted
 
 from ..model.cluster import ClusterView
@@ -61,7 +62,7 @@ class PipelineView:
             return f"{_TRUST[first.level]}: {first.text}"
         if not any(cluster.nodes for cluster in self.clusters):
             return "Nothing is known yet: no collector has reported."
-        return "All is well: what the pages say can be trusted."
+        return "All is well: the pages can be trusted."
 
 
 _TRUST = {Level.WRONG: "Pages may be wrong", Level.CARE: "Pages can be trusted, with care"}
@@ -100,7 +101,7 @@ def _services(
     analyzer: Pulse | None, alerts: Pulse | None, hub_since: datetime | None, now: datetime
 ) -> Iterable[Problem]:
     for service, found, lost, command in (
-        ("analyzer", analyzer, "faults are not being looked for", "gpuvigil analyze"),
+        ("analyzer", analyzer, "faults go undetected", "gpuvigil analyze"),
         ("alerts", alerts, "nobody is notified of incidents", "gpuvigil alert"),
     ):
         early = still_starting(hub_since, service, now, None if found is None else found.at)
@@ -141,17 +142,18 @@ def _channels(boxes: Sequence[Outbox], alerts: Pulse | None, now: datetime) -> I
         error = f": {box.last_error}" if box.last_error else ""
         if box.failing:
             since = f" since {moment(box.failing_since)}" if box.failing_since else ""
-            wait = "waits" if box.failing == 1 else "wait"
-            text = f"channel {box.channel}: {counted(box.failing, 'message')} {wait}{since}{error}."
+            text = (
+                f"channel {box.channel}: {counted(box.failing, 'message')} waiting{since}{error}."
+            )
             yield Problem(level=Level.WRONG, text=text, action="Check its receiver.")
         if box.last_dead_at is not None and now - box.last_dead_at < DEAD_COUNTS_FOR:
             text = f"channel {box.channel}: {counted(box.dead, 'message')} given up{error}."
-            action = "Read them on the incidents' pages; mend the channel's address or receiver."
+            action = "Read them on the incidents' pages; fix the channel's address or receiver."
             yield Problem(level=Level.WRONG, text=text, action=action)
 
 
 def _collectors(cluster: ClusterHealth, now: datetime) -> Iterable[Problem]:
-    where = f"cluster {cluster.name}"
+    where = with_kind("cluster", cluster.name)
     silent = cluster.silent
     if silent:
         named = _named(silent, lambda it: _ago(it, now))
@@ -185,11 +187,11 @@ def _late(cluster: ClusterHealth, where: str) -> Iterable[Problem]:
     late = [n for n in cluster.worst("lag_seconds", LAG_LIMIT_SECONDS) if n.subject in heard]
     if late:
         named = _named(late, lambda it: _seconds(it.lag_seconds))
-        text = f"{where}: {counted(len(late), 'node')} heard with old numbers: {named}."
+        text = f"{where}: {counted(len(late), 'node')} sending old data: {named}."
         yield Problem(
             level=Level.CARE,
             text=text,
-            action="They are sending what they had kept; see its age below.",
+            action="They are catching up; the age of their data is below.",
         )
     starved = [node for node in cluster.worst("sweep_seconds") if node.is_starved]
     if starved:
@@ -201,7 +203,7 @@ def _late(cluster: ClusterHealth, where: str) -> Iterable[Problem]:
     if waiting:
         named = _named(waiting, lambda it: _seconds(it.spool_oldest_seconds))
         text = f"{where}: {counted(len(waiting), 'node')} with data waiting to be sent: {named}."
-        action = "It is sent by itself; check the network to the hub if it does not get less."
+        action = "It is sent by itself; check the network to the hub if it does not shrink."
         yield Problem(level=Level.CARE, text=text, action=action)
 
 
@@ -247,9 +249,9 @@ def _store(hub: HubHealth, now: datetime) -> Iterable[Problem]:
         action = "Check that disk, then run `gpuvigil store verify`; `gpuvigil store stats` names the files."
         yield Problem(level=level, text=text, action=action)
     if hub.dropped_lines:
-        until = f", up to {moment(hub.dropped_until)}," if hub.dropped_until else ""
+        until = f", up to {moment(hub.dropped_until)}" if hub.dropped_until else ""
         lines = counted(hub.dropped_lines, "line")
-        text = f"the hub's store is full: its oldest {lines}{until} had to go."
+        text = f"the hub's store is full and has deleted its oldest {lines}{until}."
         action = "Raise `hub.store_bytes`, or lower `hub.telemetry_days` or `hub.rollup_days`."
         yield Problem(level=level, text=text, action=action)
     if hub.recent_bytes and hub.store_most_bytes and 2 * hub.recent_bytes > hub.store_most_bytes:
@@ -324,8 +326,8 @@ def _versions(
         if differ:
             named = _named(differ, lambda it: it.version)
             nodes = counted(len(differ), "collector")
-            text = f"cluster {cluster.name}: {nodes} of another version than the hub's {hub.version}: {named}."
-            yield Problem(level=Level.CARE, text=text, action="Update them when it suits.")
+            text = f"{with_kind('cluster', cluster.name)}: {nodes} of another version than the hub's {hub.version}: {named}."
+            yield Problem(level=Level.CARE, text=text, action="Update them when convenient.")
 
 
 def _named(nodes: Sequence[NodeHealth], text: Callable[[NodeHealth], str]) -> str:

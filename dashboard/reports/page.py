@@ -26,7 +26,7 @@ _ESCAPED = re.compile(r"\\(.)")  # a character escaped in Markdown
 # Who writes reports looks every 20 s. One that nobody wrote for so long is not waited for.
 WAITED_FOR, SOON = timedelta(minutes=10), timedelta(minutes=1)
 _FRESH_SECONDS, _WAITING_SECONDS = 60.0, 2.0
-_WRITE = "What is known of the next one's span, up to now. It is kept here and sent to nobody."
+_WRITE = "The next report's span up to now. It is kept here and sent to nobody."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +97,7 @@ def _ask_for(name: str) -> None:
     try:
         questions.call(lambda hub: hub.write_records([run.to_record(1, run.due_at)]))
     except HubError as error:
-        st.session_state[_WRONG] = f"Nobody was asked: {error}. Try again."
+        st.session_state[_WRONG] = f"Not requested: {error}. Try again."
         return
     questions.forget(_KEY)
 
@@ -105,11 +105,11 @@ def _ask_for(name: str) -> None:
 def awaited(waiting: Sequence[ReportRun], now: datetime) -> list[str]:
     """Return a line on each report that was just asked for."""
     return [
-        f"The {one.name} report was asked for at {moment(one.due_at)}"
+        f"The {one.name} report was requested at {moment(one.due_at)}"
         + (
             " and is being written: it takes half a minute."
             if now - one.due_at < SOON
-            else ". It is not written yet: gpuvigil report schedule does that, if it runs."
+            else ". It is not written yet: check that gpuvigil report schedule runs."
         )
         for one in waiting
         if now - one.due_at < WAITED_FOR
@@ -160,5 +160,5 @@ def lead(run: ReportRun) -> Sequence[str]:
 def run_line(run: ReportRun, letters: Mapping[str, Sequence[Letter]]) -> str:
     """Say when a report was due or asked for, and who got it."""
     states = [f"{one.to} {one.state.value}" for one in letters.get(run.id, ())]
-    when = f"{'asked for' if run.early else 'due'} {moment(run.due_at)}"
+    when = f"{'requested' if run.early else 'due'} {moment(run.due_at)}"
     return f"{run.name}, {when}. {'; '.join(states) or 'Sent to nobody'}."

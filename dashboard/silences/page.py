@@ -154,7 +154,7 @@ def _send(form: str) -> None:
             id_=form,
         )
     except ConfigError as error:
-        state["silence-wrong"] = f"Nothing is silenced: {error}."
+        state["silence-wrong"] = f"Not silenced: {error}."
         return
     state["silence-wrong"] = _written(silence)
     if not state["silence-wrong"]:
@@ -171,7 +171,7 @@ def begins(text: str, now: datetime) -> datetime:
     except ValueError:
         raise ConfigError(f"{text!r} is not a time like 2026-11-30T08:00:00Z") from None
     if starts_at < now:
-        raise ConfigError(f"{text} is over")
+        raise ConfigError(f"{text} is in the past")
     return starts_at
 
 

@@ -30,6 +30,7 @@ from .incident import (
     OutOfService,
     Transition,
     fingerprint,
+    with_kind,
 )
 from .job import ENDED_STATES, Job, ScheduledNode, Scheduler
 from .nic import Beside, Nic, PcieLink
@@ -143,5 +144,6 @@ __all__ = [
     "ranks_in",
     "readable",
     "spans",
+    "with_kind",
     "without_domain",
 ]

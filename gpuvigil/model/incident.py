@@ -1,5 +1,6 @@
 """The analyzer's results: findings, incidents, and the transitions of incidents."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -45,6 +46,12 @@ class OutOfService:
     reason: str  # as people read it: "drained: fan [ada@now]"
 
 
+def with_kind(kind: str, name: str) -> str:
+    """Return a name for people: `rack r1`, but `rack-004` alone, as it says itself what it is."""
+    said = rf"(?<![a-z]){re.escape(kind)}(?![a-z])"
+    return name if re.search(said, name, re.IGNORECASE) else f"{kind} {name}"
+
+
 class GroupKind(str, Enum):
     """The thing that the nodes of a group have in common."""
 
@@ -63,12 +70,16 @@ class Group:
     @property
     def key(self) -> str:
         """The group's permanent key in fingerprints."""
-        return "the whole cluster" if self.kind is GroupKind.CLUSTER else self.label
+        return (
+            "the whole cluster"
+            if self.kind is GroupKind.CLUSTER
+            else f"{self.kind.value} {self.name}"
+        )
 
     @property
     def label(self) -> str:
         """The group's name for people: `rack r1`."""
-        return f"{self.kind.value} {self.name}"
+        return with_kind(self.kind.value, self.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

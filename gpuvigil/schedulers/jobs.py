@@ -158,7 +158,9 @@ def scheduler_disagreements(
         job = of_number[0]
         if cluster == node.cluster and holder not in here and _runs_here(job, node.node, now):
             gpus = len(job.numbers[node.node])
-            found[holder] = f"Slurm gives it {gpus} GPUs here, and no prolog told of it"
+            found[holder] = (
+                f"Slurm gives it {gpus} GPU{'' if gpus == 1 else 's'} here, and no prolog told of it"
+            )
     return {holder: said for holder, said in found.items() if said}
 
 
@@ -180,5 +182,5 @@ def _against(node: str, held: list[Allocation], jobs: Jobs, now: datetime) -> st
         return "Slurm says it is not on this node"
     given = len(job.numbers.get(node, ()))
     if given and given != len(held):
-        return f"Slurm gives it {given} GPUs here, its prolog told of {len(held)}"
+        return f"Slurm gives it {given} GPU{'' if given == 1 else 's'} here, its prolog told of {len(held)}"
     return ""

@@ -17,6 +17,7 @@ from accounting.jobs.reliability import (
 )
 from gpuvigil.clock import duration
 from gpuvigil.model import Incident, RmaState
+from gpuvigil.numbers_in_words import counted
 
 from ..inputs.facts import Facts
 from ..model.formatting import at
@@ -94,7 +95,7 @@ def _sizes(facts: Facts) -> Sheet | None:
     counts = [number for number in _SIZES if number <= facts.usage.nodes] or [1]
     repair = mttr(facts.lately, facts.cluster)
     cluster = mttf(rate, facts.usage.nodes)
-    said = f"Last {SPAN.days} days: {rate.failures:,} failures that end jobs in {rate.node_days:,.0f} node-days"
+    said = f"Last {SPAN.days} days: {counted(rate.failures, 'failure')} that ended jobs in {rate.node_days:,.0f} node-days"
     if cluster is not None:
         said += f", one in {duration(cluster)} somewhere in the cluster"
     if repair is not None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from accounting.cost.money import listed
 from gpuvigil.clock import from_text, to_text
-from gpuvigil.numbers_in_words import counted
+from gpuvigil.numbers_in_words import capitalized, counted
 
 from ..inputs.facts import Facts
 from ..model import formatting
@@ -96,7 +96,7 @@ def revised(facts: Facts, report: Report, past: Iterable[EarlierNumbers]) -> str
     why = list(_why(then["sources"], facts, report, made_at))
     return (
         f"Since the report made {formatting.at(made_at)} {made_at:%Y} UTC: {'; '.join(moved[:MOST])}{more}."
-        f" {_start('; '.join(why)) if why else 'Why is not known'}."
+        f" {capitalized('; '.join(why)) if why else 'Why is not known'}."
     )
 
 
@@ -170,7 +170,3 @@ def _settings(then: EarlierNumbers, now: Sources) -> Iterator[str]:
 
 def _more(difference: float, text: str) -> str:
     return f"{text} {'more' if difference > 0 else 'fewer'}"
-
-
-def _start(text: str) -> str:
-    return text[:1].upper() + text[1:]

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from accounting.usage import Usage
 from gpuvigil.clock import duration
-from gpuvigil.numbers_in_words import HOLDERS_UNKNOWN, SOME_UNKNOWN, counted
+from gpuvigil.numbers_in_words import HOLDERS_UNKNOWN, SOME_UNKNOWN, capitalized, counted
 
 from ..model import formatting
 from ..model.content import Figure, Sentence, Trouble
@@ -176,7 +176,7 @@ def _idle_first(case: Case) -> tuple[str, str]:
         f"computed nothing{case.idle_cost}"
     )
     who = _most_of_idle(case)
-    return f"{first}{f'; {who}' if who else ''}.", f"{_start(_use(case))}."
+    return f"{first}{f'; {who}' if who else ''}.", f"{capitalized(_use(case))}."
 
 
 def _low_use(case: Case) -> tuple[str, str]:
@@ -193,7 +193,7 @@ def _low_use(case: Case) -> tuple[str, str]:
         f"{case.against('used_of_allocated_percent')}."
     )
     if not least:
-        return first, f"{_start(_rest(case))}"
+        return first, f"{capitalized(_rest(case))}"
     one = max(least, key=lambda held: held.measured - held.used)
     name = f"{one.holder} of {one.user}" if one.user else one.holder
     said = case.read(
@@ -214,7 +214,7 @@ def _empty(case: Case) -> tuple[str, str]:
 
 
 def _plain(case: Case) -> tuple[str, str]:
-    return f"{_start(_use(case))}.", _rest(case)
+    return f"{capitalized(_use(case))}.", _rest(case)
 
 
 def _of_team(case: Case) -> tuple[str, str]:
@@ -260,7 +260,7 @@ def _rest(case: Case) -> str:
         said.append(f"there {verb} {found}{_still(case)}")
     if said and said[0].startswith(f"{lost} were lost"):
         said[0] = said[0].replace(" were", " GPU-hours were", 1)
-    text = f"{_start(formatting.names(said))}." if said else _NOTHING_WRONG
+    text = f"{capitalized(formatting.names(said))}." if said else _NOTHING_WRONG
     # A sentence that leaves a problem out is based on that problem's rows, too.
     for row in ("figures/idle_held_gpu_hours", "figures/hardware_incidents", "losses/broken"):
         case.read(row, text)
@@ -299,10 +299,6 @@ def _most_of_idle(case: Case) -> str:
 
 def _share(part: float, whole: float) -> float:
     return 100 * part / whole if whole > 0 else 0.0
-
-
-def _start(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 def _is_short(case: Case) -> bool:

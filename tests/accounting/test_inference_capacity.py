@@ -97,7 +97,7 @@ def test_requests_that_wait_everywhere_are_too_few_replicas() -> None:
     assert found.verdict is Verdict.SATURATED
     assert "wait at least 100 % of the time" in found.text
     assert "cache is 95 % full" in found.text
-    assert "14 requests were put back" in found.text
+    assert "14 requests put back" in found.text
     assert found.advice.startswith("add replicas")
 
 

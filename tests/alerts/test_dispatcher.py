@@ -172,7 +172,7 @@ def test_a_receiver_that_refuses_everything_is_trouble_until_it_takes_something(
         days.comes(opened(id=f"i-{number}", subject=REAL))
     found = channel_trouble(days.pulse())
     assert found is not None
-    assert found.value == "3 messages in a row were rejected: host answered 405"
+    assert found.value == "3 messages in a row rejected: host answered 405"
     assert found.action.endswith("gpuvigil alert retry --channel chat")
     days.ear.says = Delivered()
     days.comes(opened(id="i-last", subject=REAL))

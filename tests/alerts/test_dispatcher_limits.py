@@ -147,7 +147,7 @@ def test_what_is_in_hand_when_the_receiver_fails_is_due_when_it_is_back(office: 
     until = from_text(str(office.dispatcher.pulse()["paused_until"]))
     second = office.kept("second")
     assert (second.verdict, second.due_at) == (Verdict.BACKING_OFF, until)
-    assert second.reason == "the receiver failed 1 times in a row"
+    assert second.reason == "the receiver failed 1 time in a row"
     assert len(office.receiver.heard) == 1
 
 

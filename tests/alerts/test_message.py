@@ -71,7 +71,7 @@ def test_an_end_that_only_a_larger_fault_covers_is_not_called_over() -> None:
     over = replace(resolved(at=FOUR_MINUTES, subject=REAL, label="n1 GPU 5"), cause=covered)
     said = message(noticed(over, Kind.RESOLVED), FOUR_MINUTES, URL)
     assert said.summary == "Covered by another fault after 4 min: GPU fell off the bus: n1 GPU 5"
-    assert said.action == "Go on with what covers it: n1: Node stopped reporting."
+    assert said.action == "Follow the incident that covers it: n1: Node stopped reporting."
     assert not said.firing
 
 
@@ -130,7 +130,7 @@ def test_a_port_is_named_once() -> None:
 def test_peers_and_hidden_symptoms_are_evidence() -> None:
     evidence = (Evidence(name="rate", value="3 Gbit/s", limit="80", peers="91 Gbit/s"),)
     said = told(evidence=evidence, covers=("8 GPUs unknown",)).evidence
-    assert said == "rate: 3 Gbit/s (normal: 80, peers 91 Gbit/s); explains also: 8 GPUs unknown"
+    assert said == "rate: 3 Gbit/s (normal: 80, peers 91 Gbit/s); also explains: 8 GPUs unknown"
 
 
 def test_what_is_hidden_in_several_places_is_said_once() -> None:
@@ -140,7 +140,7 @@ def test_what_is_hidden_in_several_places_is_said_once() -> None:
         "n1 GPU 2: Xid 48: x",
     )
     said = told(evidence=(), covers=covers).evidence
-    assert said == "explains also: 2 x GPU does not answer, n1 GPU 2: Xid 48: x"
+    assert said == "also explains: 2 x GPU does not answer, n1 GPU 2: Xid 48: x"
 
 
 def test_details_are_for_the_page() -> None:

@@ -161,7 +161,7 @@ def test_a_verdict_is_digested_until_it_was_right_three_times_and_then_it_is_a_m
     (told,) = site.heard("chat")
     assert told.summary.startswith("Digest since 20 Nov 11:00 UTC: 3 incidents on trial")
     assert told.evidence == "on trial: " + "; ".join(["Clocks lowered, n1 (warning, 23 h)"] * 3)
-    assert told.action.startswith("Say of what is on trial whether it was useful or noise")
+    assert told.action.startswith("Rate what is on trial as useful or noise")
     assert site.heard("pager") == []
 
     for number in range(2):
@@ -196,7 +196,7 @@ def test_a_digest_tells_what_is_on_trial_beside_what_is_information() -> None:
     told = digest("chat", held, NOON, NOON + seconds(1), [an_incident(id="i-1", **LOWERED)])
     assert told is not None
     body = told.snapshot["body"]
-    assert body["title"].endswith(": 1 incident of information, 1 on trial")
+    assert body["title"].endswith(": 1 info incident, 1 on trial")
     assert [one["name"] for one in body["evidence"]] == ["on trial", "Idle"]
 
 

@@ -63,7 +63,7 @@ def test_who_was_told_before_is_told_again_at_once_and_hears_nothing_between() -
     assert (back.verdict, back.kind) == (Verdict.RESUMED, Kind.UPDATED)
     said = message(back, NOON + HOUR, "https://g.example.org")
     assert said.loud
-    assert "In service again and not cured: " in said.summary
+    assert "Back in service, but not cured: " in said.summary
     after = told(changed(5, at=NOON + HOUR), [first, quiet, worse, sent(back, NOON + HOUR / 2)])
     assert after.verdict is Verdict.CHANGED
 

@@ -420,7 +420,7 @@ def test_a_digest_counts_what_was_held_for_its_channel_and_goes_there_alone() ->
     assert step is not None
     notice = decide(step, ROUTES, [], NOON, settings)[0]
     said = message(notice, NOON, "https://gpus.example.org")
-    assert said.summary.startswith("Digest since 19 Nov 12:00 UTC: 3 incidents of information")
+    assert said.summary.startswith("Digest since 19 Nov 12:00 UTC: 3 info incidents")
     assert said.evidence == "GPU idle: 2; Clocks lowered: 1"
     assert digest("other", records, NOON - timedelta(days=1), NOON) is None
 
@@ -458,7 +458,7 @@ def test_a_digest_says_first_what_stands_and_nobody_has_taken() -> None:
         " GPU is hot, n1 GPU 5 (warning, 1 d 6 h); GPU is hot, n1 GPU 5 (warning, 1 d 6 h)"
         " and 2 more; GPU idle: 1"
     )
-    assert said.action.startswith("Take what nobody has taken")
+    assert said.action.startswith("Acknowledge or silence what nobody has taken")
 
 
 def test_a_digest_names_nothing_of_which_no_route_tells_its_channel() -> None:
@@ -486,7 +486,7 @@ def test_what_was_written_otherwise_is_left_out_of_a_digest_and_takes_nothing_do
     odd = replace(held("chat", "GPU idle", 2), body={**whole.body, "snapshot": {"of": "a moon"}})
     step = digest("chat", [odd, whole], NOON - seconds(60), NOON + seconds(60))
     assert step is not None
-    assert "1 incident of information" in step.snapshot["body"]["title"]
+    assert "1 info incident" in step.snapshot["body"]["title"]
 
 
 def test_what_waits_over_the_hour_of_a_digest_is_in_the_next_one() -> None:

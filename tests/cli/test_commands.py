@@ -162,7 +162,7 @@ def test_idle_says_how_long_only_where_an_incident_does(moment: FleetNow) -> Non
     assert (first["user"], first["idle_gpus"], first["gpus"]) == ("ben", 2, 2)
     assert first["idle_for_seconds"] == 60.0
     assert (second["user"], second["idle_gpus"], second["idle_for_seconds"]) == ("ann", 1, None)
-    assert "not long enough" in text(holders.idle(moment, {}), 80)
+    assert "not for long enough" in text(holders.idle(moment, {}), 80)
     busy = moment_of(busy_fleet([node("n-1", "prod")]), AnalyzerSettings())
     assert "No allocated GPU is idle now." in text(holders.idle(busy, {}), 80)
 
@@ -472,7 +472,7 @@ def test_the_commands_ask_a_real_hub(fed: HubProcess) -> None:
 @pytest.mark.parametrize(
     ("command", "says"),
     [
-        ("queue", "No scheduler is asked"),
+        ("queue", "No scheduler is read"),
         ("inefficient", "holder"),
         ("inference", "server"),
         ("lemons", "Nothing failed twice in 30 days."),

@@ -67,12 +67,12 @@ def test_a_roll_out_that_does_harm_is_said_with_its_intervals() -> None:
     [
         (
             (row(OLD, [1] * 5, 2500.0), row(NEW, [1] * 2, 830.0)),
-            f"  {NEW} fails 1.2 times as often as {OLD} (0.11 to 7.4): chance alone may make that.",
+            f"  {NEW} fails 1.2 times as often as {OLD} (0.11 to 7.4): chance alone could explain that.",
         ),
         (
             (row(OLD, [1] * 5, 2500.0), row(NEW, [8, 1], 830.0)),
             f"  {NEW} fails 5.4 times as often as {OLD} (1.6 to 20.6): but 8 of 9 faults are"
-            f" {NEW}-0's, and without it chance alone may make that.",
+            f" {NEW}-0's, and without it chance alone could explain that.",
         ),
         (
             (row(OLD, [0] * 5, 2500.0), row(NEW, [1] * 12, 830.0)),
@@ -100,9 +100,7 @@ def test_what_is_no_more_than_chance_or_one_bad_node_is_said_as_such(
 
 def test_of_several_values_the_number_of_looks_is_said() -> None:
     fair = [row(value, [1, 0], 1000.0) for value in ("a", "b", "c")]
-    told = (
-        "prod: 4 were compared, each with all others together, by the stricter limits that 4 looks"
-    )
+    told = "prod: 4 were compared, each with all others together, by the stricter limits that 4 comparisons"
     first, second = sentences(*fair, row("d", [1] * 2, 1000.0))
     assert first.startswith(told)
     assert second == "  None of them differs from the others by more than chance."

@@ -107,7 +107,7 @@ def test_what_is_simulated_is_marked_below_a_table_for_people() -> None:
         )
         return text(grid, 100)
 
-    assert "(simulated): what is of cluster simulated is of no real hardware." in said("simulated")
+    assert "(simulated): cluster simulated is no real hardware." in said("simulated")
     assert "(simulated)" not in said("alpha")
     assert said("simulated", "simulated (simulated): 8 GPUs").count("(simulated)") == 1
 

@@ -88,7 +88,7 @@ def test_where_too_little_was_measured_that_is_said_and_not_that_nobody_gets_lit
 
     fine = {**LITTLE, "sm_activity_percent_mean": 90.0}
     assert "No inefficient jobs" in said(fine)
-    assert "Of 1 of 2 holders that is known." in said(fine)
+    assert "known of 1 of 2 holders." in said(fine)
     assert "Not known yet: nobody's GPUs were measured for all of " in said(
         {**fine, "utilization_percent_count": 10}
     )

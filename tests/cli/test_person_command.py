@@ -86,7 +86,7 @@ def test_a_person_comes_changes_and_goes_and_each_step_is_in_the_audit_log(
     assert PASSWORD not in told
     assert "$argon2" not in told
     assert site.audit("--person", "nobody") == 0
-    assert capsys.readouterr().out == "nothing is written down in this time\n"
+    assert capsys.readouterr().out == "nothing was recorded in this time\n"
 
 
 @pytest.mark.server

@@ -80,10 +80,10 @@ def test_a_scheduler_that_does_not_answer_is_said_and_without_one_nothing_is_cla
 ) -> None:
     silent = Scheduler(told_by=CONTROLLER, at=NOON, why="slurmctld does not answer")
     head = " ".join(shown(moment, [job(1)], silent).head)
-    assert "does not answer, this is of before" in head
+    assert "does not answer; this is its last known state" in head
     none = queue.grid(moment, [job(1)], [], SPAN, Prices())
     assert not none.rows
-    assert "No scheduler is asked" in none.head[0]
+    assert "No scheduler is read" in none.head[0]
     assert "No job waits" not in text(none, 80)
 
 

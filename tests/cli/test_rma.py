@@ -76,7 +76,7 @@ def test_a_return_is_opened_goes_on_and_is_over(
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        ([IDLE.id, "open"], "no part which a maker takes back"),
+        ([IDLE.id, "open"], "not a part that a maker takes back"),
         (["nothing", "open"], "the hub knows no incident 'nothing'"),
         ([LOST.id, "open", "--by", " "], "say who you are"),
     ],

@@ -128,7 +128,7 @@ def test_maintenance_is_noted_at_its_begin_and_end_and_a_fault_is_none() -> None
         left=(ScheduledNode(name=OTHER.node, states=states, since=START - SECOND, until=half),),
     )
     told = notes(Done(schedulers=[look]), START, NOON)
-    assert [one.text for one in told] == ["maintenance over", "maintenance: BIOS"]
+    assert [one.text for one in told] == ["maintenance ended", "maintenance: BIOS"]
 
 
 @pytest.mark.server

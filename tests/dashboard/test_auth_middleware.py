@@ -176,7 +176,7 @@ def test_a_used_address_says_so_and_how_to_get_another(site: Site) -> None:
     site.ask("/", f"token={token}")
     answer = site.ask("/", f"token={token}")
     assert answer.status == 401
-    assert "gpuvigil url prints a fresh one" in answer.body
+    assert "Run gpuvigil url for a new one" in answer.body
     assert "set-cookie" not in answer.headers
 
 

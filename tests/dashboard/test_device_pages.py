@@ -143,7 +143,7 @@ def test_the_page_of_a_gpu_says_who_held_it_what_happened_and_what_it_is(world: 
     assert "Xid 79" in text
     assert "&lt;b&gt;gone" in text
     assert "<b>gone" not in text
-    assert "No errors in this window: ECC corrected did not grow." in text
+    assert "No errors in this window: corrected ECC errors did not grow." in text
     assert "<dt>Driver</dt><dd>580.95.05</dd>" in text
     spec, _ = charts(test)["power"]
     (mark,) = spec["series"][-1]["markLine"]["data"]

@@ -92,8 +92,8 @@ def test_a_long_table_is_cut_and_says_where_the_whole_is() -> None:
     assert "3 more: gpuvigil inefficient" in said
     assert '"u29"' in said
     assert '"u30"' not in said
-    assert said.index("Free, and scattered") < said.index("9 free GPUs lie scattered.")
-    assert "Free, and scattered" not in drawn(Grid(columns=holders.IDLE, rows=[], empty="None."))
+    assert said.index("Free, but scattered") < said.index("9 free GPUs lie scattered.")
+    assert "Free, but scattered" not in drawn(Grid(columns=holders.IDLE, rows=[], empty="None."))
 
 
 def test_a_table_that_cannot_be_asked_for_says_so_and_the_others_stay() -> None:

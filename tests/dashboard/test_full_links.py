@@ -79,9 +79,7 @@ def test_one_that_loses_packets_is_not_merely_full(
     more: dict[str, Any] = {counter: lost}
     found = seen(**more)
     assert bool(found.filled) is is_full
-    assert cell(found, 0, "verdict") == (
-        "job 7 fills this link" if is_full else "Carries all that it can"
-    )
+    assert cell(found, 0, "verdict") == ("job 7 fills this link" if is_full else "Full")
 
 
 def test_what_is_no_fabric_port_carries_more_than_a_job_s_communication() -> None:

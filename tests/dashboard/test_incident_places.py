@@ -109,6 +109,13 @@ def test_names_in_evidence_are_links_and_other_words_are_not() -> None:
     assert parse_qs(urlsplit(found["n6 mlx5_0"]).query)["port"] == ["mlx5_0/1"]
 
 
+@pytest.mark.parametrize("text", ["nodes of rack-004: 3", "nodes of rack rack-004: 3"])
+def test_a_rack_whose_name_says_what_it_is_is_a_link(text: str) -> None:
+    one = about("n4", "n5", group=Group(GroupKind.RACK, "rack-004"))
+    places = NamedPlaces(incident=one, until=NOON, inventories={})
+    assert list(links(places.linked(text))) == ["rack-004"]
+
+
 @pytest.mark.parametrize("text", ["", "4 of 12 nodes", "n4-old, an4 and n4.lab", "r1", "job seven"])
 def test_what_names_nothing_known_stays_text(text: str) -> None:
     places = NamedPlaces(incident=about("n4"), until=NOON, inventories=fleet())

@@ -239,7 +239,7 @@ def test_errors_of_a_port_are_shown_first_and_a_switch_says_why_it_has_no_curve(
     found = evidence_chart.charts(given, subject, NOON)
     assert found[0].key == "errors"
     assert evidence_chart.unseen(subject) == ""
-    assert "not series" in evidence_chart.unseen(replace(subject, device="switch"))
+    assert "states and totals" in evidence_chart.unseen(replace(subject, device="switch"))
 
 
 def test_what_a_node_says_of_itself_is_in_units_that_people_read() -> None:
@@ -355,7 +355,7 @@ def test_an_export_holds_all_records_and_no_line_becomes_a_heading() -> None:
     told = [setup(3, driver="550"), setup(2, driver="555")]
     text = as_markdown(story, timeline(story), changed(told, NOON), past, NOON)
     assert "Driver: 550 → 555" in text
-    assert "nobody said, came back after" in text
+    assert "not noted, came back after" in text
     assert "- message: x \\# y" in text
     assert "\n# y" not in text
 

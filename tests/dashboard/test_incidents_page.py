@@ -39,6 +39,7 @@ from gpuvigil.model import (
     Act,
     CoveredBy,
     Evidence,
+    Impact,
     Incident,
     NodeAction,
     OutOfService,
@@ -293,11 +294,44 @@ def test_a_step_that_changed_the_severity_says_from_what_to_what() -> None:
     mild = replace(LOST, severity=Severity.INFO)
     milder = step(mild, 2, State.OPEN, Signal.CHANGED, reason="severity changed")
     other = step(mild, 3, State.OPEN, Signal.CHANGED, reason="members changed")
-    moments = timeline(told(mild, transitions=(*first, milder, other)))
-    assert [one.text for one in moments[-2:]] == [
-        f"severity changed: {LOST.severity.value} → info",
-        "members changed",
+    worse = step(LOST, 4, State.OPEN, Signal.RETURNED, reason="came back")
+    moments = timeline(told(mild, transitions=(*first, milder, other, worse)))
+    assert [one.text for one in moments[-3:]] == [
+        f"severity: {LOST.severity.value} → info",
+        "members changed",  # of which nothing is known
+        f"came back; severity: info → {LOST.severity.value}",
     ]
+
+
+def test_a_change_says_the_old_and_the_new_value() -> None:
+    one = replace(LOST, impact=Impact(gpus=1, text="job 7 waits"), members=(LOST.subject.key,))
+    whole = replace(
+        one,
+        title="Driver hangs",
+        impact=Impact(gpus=8, text="job 7 and job 8 wait"),
+        members=tuple(gpu(n).key for n in range(8)),
+        covers=("n1: GPU is lost",),
+        late=True,
+    )
+    out = replace(whole, out_of_service=OutOfService(state="DRAIN", reason="drained: fan"))
+    bare = replace(one, impact=Impact(gpus=2))
+    every = [whole, out, whole, one, bare]
+    later = [
+        step(it, number, State.OPEN, Signal.CHANGED, reason="impact changed")
+        for number, it in enumerate(every, 2)
+    ]
+    first = step(one, 1, State.OPEN, Signal.CONFIRMED, at=NOON - HOUR)
+    texts_ = [it.text for it in timeline(told(one, transitions=(first, *later)))][2:]
+    assert texts_[0] == (
+        f"title: {LOST.title} → Driver hangs; impact: job 7 waits → job 7 and job 8 wait;"
+        " places: 1 → 8; findings explained: 0 → 1; data: in time → late"
+    )
+    assert texts_[1:3] == ["out of service: drained: fan", "in service again"]
+    assert texts_[4] == "impact: job 7 waits → 2 GPUs blocked"
+    lean = replace(later[0], snapshot={"body": {"severity": "info"}})
+    assert timeline(told(one, transitions=(first, lean)))[-1].text == (
+        f"severity: {one.severity.value} → info"
+    )
 
 
 def test_the_same_words_from_the_same_form_are_one_acknowledgement() -> None:
@@ -383,7 +417,7 @@ def test_the_newest_decision_of_a_channel_comes_first_and_what_was_known_then_is
     [
         ((), "no channel is configured"),
         (None, "no channel was configured at 12:00:00 UTC on 31 Jan"),
-        (("ops",), "no channel was configured at 12:00:00 UTC on 31 Jan; now there is ops"),
+        (("ops",), "no channel was configured at 12:00:00 UTC on 31 Jan; now: ops"),
     ],
 )
 def test_that_there_was_no_channel_is_of_then_unless_there_is_none_now(
@@ -417,7 +451,7 @@ def test_a_record_that_makes_no_sense_breaks_no_story() -> None:
         for n, body in enumerate(bodies)
     ]
     (channel,) = channels(records[:1], NOON, over=True)
-    assert channel.messages[0].reason == "no reason was written down"
+    assert channel.messages[0].reason == "no reason was recorded"
 
 
 def test_a_story_names_its_evidence_what_it_hides_and_leads_to_its_place_at_that_time() -> None:

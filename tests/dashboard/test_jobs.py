@@ -436,14 +436,14 @@ def test_the_page_links_jobs_and_incidents_and_keeps_strangers_text_text() -> No
     assert '"aria-sort": "descending"' in drawn(one(), asked=Filters(sort="gpus"))
     # On a phone each scrolls by itself: none may widen the page.
     assert said.count('["table"') == said.count('"class": "wide"')
-    assert "No job fits." in drawn(one(), asked=Filters(q="nobody"))
+    assert "No matching job." in drawn(one(), asked=Filters(q="nobody"))
     assert "1 of 1" in drawn(one(), asked=Filters(q="ann"))
     # On a phone what holds a job up or bounds it is on the screen, beside whose it is.
     heads = re.findall(r'"href": "/jobs\?sort=(\w+)', drawn(one(NOTE), one()))
     assert heads[:5] == ["job", "held_up_by", "bound", "user", "gpus"]
-    assert "No job runs." in drawn()
+    assert "No job is running." in drawn()
     quiet = replace(one(), incidents=())
-    assert "No incident holds up the one job that runs." in drawn(quiet)
+    assert "No incident holds up the one running job." in drawn(quiet)
     other = replace(quiet, holder=Holder.parse("job 8"))
     assert "No incident holds up any of 2 jobs." in drawn(quiet, other)
     assert '"node fail"' in drawn(ended=(over(state="NODE_FAIL"),))
@@ -494,7 +494,7 @@ def test_the_jobs_own_page_says_why_ranks_and_what_to_do() -> None:
     assert "Data wait" not in said  # nothing of it was measured
     assert "No failure of a node was seen in 1,920 node-days." in said
     unknown = replace(job, checkpoint_age=None, began_before=True)
-    assert '"all that it did"' in json.dumps(job_drawing.tiles(unknown, None, PRICES, NOON))
+    assert '"all its work"' in json.dumps(job_drawing.tiles(unknown, None, PRICES, NOON))
     assert "up to" not in checkpoint_words(unknown, NOON)
     assert "up to 48.0 GPU-hours" in checkpoint_words(replace(unknown, began_before=False), NOON)
     blank = replace(job, ranks=(), decision=None, activity=None, incidents=())

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -13,7 +13,7 @@ import pytest
 
 from dashboard.lists.fleet_now import FleetNow, moment_of
 from dashboard.lists.links import ASKED, SPAN, measured, times
-from dashboard.lists.network import COLUMNS, Network, network
+from dashboard.lists.network import COLUMNS, Cell, Network, network
 from dashboard.lists.table import text
 from dashboard.model.facts import Facts
 from dashboard.model.newest_rows import gpu_table
@@ -420,7 +420,7 @@ def test_a_link_that_became_slower_has_its_speed_of_now() -> None:
 def test_a_link_that_is_full_is_called_so(gigabytes: float, is_full: bool) -> None:
     rates = {**BUSY, "receive_bytes": gigabytes * GBIT}
     found = network(moment(), measured(told((port(NODES[0]), rates)), ["prod"]))
-    assert ("Carries all that it can" in said(found)) is is_full
+    assert ('"Full"' in said(found)) is is_full
 
 
 def test_a_link_says_where_its_cable_ends() -> None:
@@ -506,13 +506,44 @@ def test_a_cell_tells_how_many_of_its_links_are_down(fault: str, down: str | Non
     assert ('"2 down"' in said(found)) is (down is not None)
 
 
+@pytest.mark.parametrize(
+    ("cell_", "look"),
+    [
+        (Cell(down=1, wait=None, load=None, times=None), "hot"),
+        (Cell(down=0, wait=90.0, load=99.0, times=None), "full"),
+        (Cell(down=0, wait=6.0, load=99.0, times=None), "busy"),
+        (Cell(down=0, wait=None, load=99.0, times=None), "full"),
+        (Cell(down=0, wait=None, load=70.0, times=None), "busy"),
+        (Cell(down=0, wait=None, load=10.0, times=9.0), "busy"),
+        (Cell(down=0, wait=2.0, load=99.0, times=None), "calm"),
+        (Cell(down=0, wait=None, load=10.0, times=None), "calm"),
+    ],
+)
+def test_only_a_fault_has_the_colour_of_one_and_the_legend_names_every_colour(
+    cell_: Cell, look: str
+) -> None:
+    shown = replace(network(moment(), measured(told(), ["prod"])), rails=["mlx5_0"])
+    drawn = page(replace(shown, racks={"rack-1": {"mlx5_0": cell_}}), NOW)
+    (matrix,) = [it for it in drawn if isinstance(it, list) and it[1].get("key") == "matrix"]
+    every = [it for it in _all(matrix) if it[1].get("class") in {"hot", "full", "busy", "calm"}]
+    assert [it[1]["class"] for it in every if it[0] == "td"] == [look]
+    assert [it[1]["class"] for it in every if it[0] == "span"] == ["hot", "busy", "full"]
+
+
+def _all(node_: list[Any]) -> Iterator[list[Any]]:
+    yield node_
+    for it in node_[2:]:
+        if isinstance(it, list):
+            yield from _all(it)
+
+
 def test_what_is_not_seen_is_said() -> None:
     blind = {"speed_bits_per_second": 400 * GBIT, "receive_bytes": 1.0}
     found = network(
         moment(), measured(told((port(NODES[0]), BUSY), (port(NODES[1]), blind)), ["prod"])
     )
-    assert found.unseen[0].startswith("1 fabric port of 2 report no waits")
-    assert "switches" in found.unseen[-1]
+    assert found.unseen[0].startswith("No waits from 1 of 2 fabric ports: ")
+    assert "switch counters" in found.unseen[-1]
 
 
 def test_many_findings_are_cut_and_say_where_the_whole_is() -> None:
@@ -521,7 +552,7 @@ def test_many_findings_are_cut_and_say_where_the_whole_is() -> None:
         for n in range(MOST_ROWS + 2)
     ]
     found = network(moment(*many), measured(told((port(NODES[0]), BUSY)), ["prod"]))
-    assert "2 more: gpuvigil network" in said(found)
+    assert "2 more: run gpuvigil network" in said(found)
 
 
 def of_a_large_fleet(nodes: int, devices: int) -> pa.Table:
@@ -561,7 +592,7 @@ def test_cables_between_switches_are_links_as_well() -> None:
     found = network(moment(one), links, None, two_by_two("prod"))
     assert '"1 of 9"' in said(found)
     assert '"svg"' in said(found)
-    assert any("not how full they are" in line for line in found.unseen)
+    assert any("but not load" in line for line in found.unseen)
     assert '"svg"' not in said(network(moment(one), links))
 
 

@@ -91,7 +91,7 @@ def test_the_page_names_the_link_the_job_and_what_to_do(hub: HubProcess) -> None
     assert '["a", {"href": "/job?cluster=prod&job=7"}, "job 7"], " of ann: 8 GPUs' in text
     assert "Swap the cable." in text
     assert f"/incidents?incident={BAD.id}" in text
-    assert "report no waits" in text
+    assert "No waits from" in text
     assert "1 link that was up before reported nothing" in text
     assert "50 %" in text
 
@@ -103,7 +103,7 @@ def test_the_command_says_what_the_page_says_and_programs_get_every_link(hub: Hu
         "Possibly: 1 job may suffer; 1 finding. First: n-1 mlx5_0 → leaf-1 port Ethernet7: "
     )
     assert "\nDo now: Swap the cable." in done.stdout
-    assert "2 fabric ports of 2 report no waits" in done.stdout
+    assert "No waits from 2 of 2 fabric ports" in done.stdout
     done = run(hub, "network", "-o", "json")
     assert done.returncode == 0, done.stderr
     told, quiet = json.loads(done.stdout)

@@ -300,7 +300,7 @@ def test_of_a_moment_without_numbers_that_is_said_and_no_node_is_called_silent(
 ) -> None:
     (said,) = view_at(hub, NOW - 20 * HOUR).warnings
     assert said.startswith(
-        "There are no numbers of this moment: none were recorded, or they are older than 14 days."
+        "No measurements of this time: none were recorded, or they are older than 14 days."
     )
 
 

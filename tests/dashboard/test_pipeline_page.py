@@ -123,7 +123,7 @@ def said(view: PipelineView) -> str:
 def test_a_healthy_pipeline_can_be_trusted_and_says_its_numbers() -> None:
     view = pipeline(WELL, NOON)
     assert view.problems == ()
-    assert view.verdict == "All is well: what the pages say can be trusted."
+    assert view.verdict == "All is well: the pages can be trusted."
     text = said(view)
     for part in (
         "4 of 4 nodes",
@@ -320,7 +320,7 @@ def test_a_channel_that_fails_is_said_with_its_error_and_the_next_try() -> None:
     assert (old.dead, old.configured) == (1, False)
     assert "channel old: 1 message given up: 404." in [p.text for p in view.problems]
     text = said(view)
-    assert "Channel ops: 1 message waits since 11:51:00 UTC on 31 Jan: cannot connect." in text
+    assert "Channel ops: 1 message waiting since 11:51:00 UTC on 31 Jan: cannot connect." in text
     assert "next try in 90 s" in text
     assert "not configured any more" in text
 
@@ -508,8 +508,8 @@ def test_a_full_store_that_drops_its_oldest_is_said() -> None:
     dropped = {"lines": 1200, "until": to_text(NOON - timedelta(hours=2))}
     view = pipeline(replace(WELL, status=status(store={**STORE, "dropped": dropped})), NOON)
     assert view.verdict == (
-        "Pages may be wrong: the hub's store is full: its oldest 1,200 lines,"
-        " up to 10:00:00 UTC on 31 Jan, had to go."
+        "Pages may be wrong: the hub's store is full and has deleted its oldest 1,200 lines,"
+        " up to 10:00:00 UTC on 31 Jan."
     )
     assert "Raise `hub.store_bytes`" in view.problems[0].action
 
@@ -537,7 +537,7 @@ def test_a_flood_of_new_series_is_said_with_the_worst_nodes() -> None:
 def test_the_hubs_own_retention_is_not_shown_for_numbers_that_are_elsewhere() -> None:
     view = pipeline(replace(WELL, elsewhere=True), NOON)
     text = said(view)
-    assert "numbers as long as the store of [store] does, 500 d of records" in text
+    assert "numbers as long as the store in [store] does, 500 d of records" in text
     assert "14 d" not in text
     lost = pipeline(replace(WELL, elsewhere=True, status=damaged(NOON)), NOON)
     assert [one.level for one in lost.problems] == [Level.CARE]

@@ -36,7 +36,7 @@ def test_it_says_whom_a_report_went_to() -> None:
     assert run_line(run, {}).endswith("Sent to nobody.")
     assert run_line(run, {}).startswith("weekly, due 12:00:00 UTC on 23 Nov")
     assert run_line(replace(run, early=True), {}).startswith(
-        "weekly, asked for 12:00:00 UTC on 23 Nov"
+        "weekly, requested 12:00:00 UTC on 23 Nov"
     )
     assert Letter.from_record(letter.to_record()) == letter
     whole = ReportRun(name="weekly", due_at=NOON, title="T", span="S", summary="s", html="<p>a</p>")
@@ -66,10 +66,10 @@ def test_where_there_is_none_it_says_when_one_comes_and_what_to_do() -> None:
 def test_it_says_for_a_while_that_a_report_is_being_written() -> None:
     run = ReportRun(name="weekly", due_at=NOON, early=True)
     (soon,) = awaited([run], NOON + timedelta(seconds=5))
-    assert soon.startswith("The weekly report was asked for at ")
+    assert soon.startswith("The weekly report was requested at ")
     assert soon.endswith("it takes half a minute.")
     (late,) = awaited([run], NOON + timedelta(minutes=2))
-    assert late.endswith("gpuvigil report schedule does that, if it runs.")
+    assert late.endswith("check that gpuvigil report schedule runs.")
     assert awaited([run], NOON + WAITED_FOR) == []
 
 
@@ -112,12 +112,12 @@ def test_who_does_not_wait_for_monday_has_one_written_now(hub: Hub) -> None:
     asked = ReportRun.from_record(record)
     assert (asked.name, asked.early, record.due_at) == ("weekly", True, asked.due_at)
     page.run()
-    assert "The weekly report was asked for at" in shown(page)
+    assert "The weekly report was requested at" in shown(page)
     assert next(one for one in page.button if one.label.startswith("Write the")).disabled
     made = replace(asked, title="Preview: GPU report", span="Week 49", html="<p>a</p>")
     hub.write_records([made.to_record(2)])
     wait_until("report", lambda: "Preview: GPU report, Week 49" in shown(page.run()))
-    assert "was asked for at" not in shown(page)
+    assert "was requested at" not in shown(page)
 
 
 def shown(page: AppTest) -> str:

@@ -157,7 +157,7 @@ def test_a_channel_that_fails_is_said_also_when_its_incident_is_over() -> None:
     facts = book.onto(busy_fleet([node()]))
     assert facts.incidents == ()
     assert view_of(replace(facts, pulses=pulses())).failing_channels == (
-        "Channel ops: 2 messages wait since 11:59:00 UTC on 31 Jan, last error: answered 503;"
+        "Channel ops: 2 messages waiting since 11:59:00 UTC on 31 Jan, last error: answered 503;"
         " next try 12:00:30 UTC on 31 Jan.",
     )
     book.apply(
@@ -175,7 +175,7 @@ def test_what_a_link_names_and_is_not_known_is_said() -> None:
         ({"cluster": "x"}, "The link's cluster 'x' is not known; this is simulated."),
         ({"node": "n9", "gpu": "1"}, "The link's node 'n9' is not known in cluster simulated."),
         ({"node": "sim-001", "gpu": "7"}, "The link's GPU '7' is not known on node sim-001."),
-        ({"gpu": "7"}, "The link names GPU '7' and no node."),
+        ({"gpu": "7"}, "The link names GPU '7', but no node."),
     ):
         assert place(view, query).unknown == (said,)
     assert place(view_of(Facts(now=NOON)), {"node": "n9"}).unknown == ()
@@ -245,7 +245,7 @@ def test_nodes_that_stop_together_point_at_the_way_to_gpuvigil(silent: int, told
     facts = replace(facts, last_seen={**facts.last_seen, **heard(nodes[:silent], LONG_AGO)})
     (warning,) = silences(facts)
     assert warning.startswith(told)
-    assert warning.endswith(f" {8 * silent} GPUs are unknown.")
+    assert warning.endswith(f" The state of {8 * silent} GPUs is unknown.")
 
 
 @pytest.mark.parametrize("silent", [1, 4])
@@ -357,7 +357,7 @@ def test_a_node_that_stopped_reporting_is_named_with_its_gpus() -> None:
         replace(facts, last_seen={**facts.last_seen, ("simulated", "b"): LONG_AGO})
     ).warnings
     assert warning == (
-        "1 node is not reporting in cluster simulated: b (60 s ago). 8 GPUs are unknown."
+        "1 node is not reporting in cluster simulated: b (60 s ago). The state of 8 GPUs is unknown."
     )
     # Of what it may have kept while the hub was away something may have come.
     alone = {name: at for name, at in facts.last_seen.items() if name[1] != "b"}
@@ -370,8 +370,11 @@ def test_a_silent_analyzer_is_said() -> None:
     (old, *_) = view_of(replace(facts, pulses=pulses(NOON - timedelta(minutes=5)))).warnings
     assert old.startswith("The analyzer service has been silent for 5 min, since 11:55:00 UTC")
     for age, said in (
-        (5, "The hub started 5 s ago, and the analyzer service has yet to report: faults are not"),
-        (61, "No analyzer service has reported: faults are not being looked for."),
+        (
+            5,
+            "The hub started 5 s ago, and the analyzer service has yet to report: faults go undetected",
+        ),
+        (61, "No analyzer service has reported: faults go undetected."),
     ):
         young = replace(facts, pulses=(), listening_since=NOON - timedelta(seconds=age))
         (never, *_) = view_of(young).warnings

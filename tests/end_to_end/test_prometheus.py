@@ -302,7 +302,7 @@ def _nobody_is_called_free_or_held(file: Path) -> None:
     assert "h100: 4 GPUs: 4 active; holders not known; 2.6 kW" in status
     for command in ("top", "idle", "inefficient", "usage"):
         assert HOLDERS_UNKNOWN in said(file, command), command
-    assert "No scheduler is asked" in said(file, "queue")
+    assert "No scheduler is read" in said(file, "queue")
 
 
 def _labels_name_holders(client: Hub, file: Path, site: Site) -> None:

@@ -229,4 +229,4 @@ def test_whom_nginx_has_signed_in_is_in(site: Site) -> None:
     status, _, page = beside.ask("/", Authorization=f"Basic {named}", Remote_User="root")
     assert (status, '<div id="root">' in page) == (200, True)
     status, _, page = beside.ask("/sign-out", Authorization=f"Basic {named}")
-    assert (status, "Signed in as mira: sees the own jobs" in page) == (200, True)
+    assert (status, "Signed in as mira: sees only their own jobs" in page) == (200, True)

@@ -15,6 +15,8 @@ from gpuvigil.model import (
     EventKind,
     Evidence,
     GpuIdentity,
+    Group,
+    GroupKind,
     Holder,
     Impact,
     Incident,
@@ -25,6 +27,7 @@ from gpuvigil.model import (
     Severity,
     Subject,
     Transition,
+    with_kind,
 )
 
 NAMES = st.text(min_size=1)
@@ -53,6 +56,27 @@ def through_json(record: Record) -> Record:
 
 def test_events_are_written_with_the_words_of_every_version() -> None:
     assert {kind.value for kind in EventKind} == set(EVENT_WORDS.split())
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "told"),
+    [
+        ("rack", "r1", "rack r1"),
+        ("rack", "rack-004", "rack-004"),
+        ("Rack", "row3rack12", "row3rack12"),
+        ("rack", "Rack 7", "Rack 7"),
+        ("rack", "track7", "rack track7"),
+        ("switch", "switches", "switch switches"),
+        ("cluster", "cluster-a", "cluster-a"),
+    ],
+)
+def test_a_name_that_says_what_it_is_is_not_said_twice(kind: str, name: str, told: str) -> None:
+    assert with_kind(kind, name) == told
+
+
+def test_the_fingerprint_of_a_rack_does_not_depend_on_how_it_is_shown() -> None:
+    group = Group(GroupKind.RACK, "rack-004")
+    assert (group.label, group.key) == ("rack-004", "rack rack-004")
 
 
 @given(SUBJECTS)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from gpuvigil.metrics import GPU
-from gpuvigil.numbers_in_words import measured, title, unbroken
+from gpuvigil.metrics import GPU, NODE, PORT
+from gpuvigil.numbers_in_words import capitalized, measured, title, unbroken
 
 BY_NAME = {metric.name: metric for metric in GPU.metrics}
 
@@ -65,6 +65,40 @@ def test_a_long_time_is_not_said_in_milliseconds(seconds: float | None, said: st
 )
 def test_a_state_is_said_in_words(name: str, value: int, said: str) -> None:
     assert measured(BY_NAME[name], value) == said
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("gpus_answering", "GPUs answering"),
+        ("cpu_throttles", "CPU throttles"),
+        ("fp64_activity_percent", "FP64 activity"),
+        ("pcie_width", "PCIe width"),
+        ("speed_bits_per_second", "Speed"),
+        ("load_average", "Load average"),
+    ],
+)
+def test_a_title_writes_abbreviations_as_the_field_does(name: str, told: str) -> None:
+    metrics = {one.name: one for one in (*GPU.metrics, *NODE.metrics, *PORT.metrics)}
+    assert title(metrics[name]) == told
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("nodes of rack r1: 3", "Nodes of rack r1: 3"),
+        ("it's over", "It's over"),
+        ("sim-003 fell silent", "sim-003 fell silent"),
+        ("mlx5_0 is down", "mlx5_0 is down"),
+        ("n.lab is down", "n.lab is down"),
+        ("gpuvigil 1.2 made it", "gpuvigil 1.2 made it"),
+        ("", ""),
+    ],
+)
+def test_a_sentence_begins_with_a_capital_unless_it_begins_with_a_name(
+    text: str, told: str
+) -> None:
+    assert capitalized(text) == told
 
 
 def test_utilisation_is_spelled_in_one_way() -> None:
