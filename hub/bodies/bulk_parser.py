@@ -6,9 +6,9 @@ into a number, so that no value ever is a Python object. Unusual lines are left 
 and `fit`, line by line; both ways give the same result for every line.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -29,6 +29,8 @@ _MOST_BYTES = 2**31 - 2**16
 _FEWEST_LINES = 16
 
 _Row = tuple[int, bytes]
+# A head is what stands before the fields of a line.
+Refusals = Callable[[Sequence[tuple[int, str, int]]], Sequence[str | None]]
 
 
 @dataclass(slots=True)
@@ -57,12 +59,12 @@ def read(
     texts: Sequence[bytes],
     scale: int,
     shifts_ns: Sequence[int],
-    line_filter: "LineFilter | None" = None,
+    refusals: Refusals | None = None,
 ) -> ParseResult:
     """Read plain texts with times in units of `scale` ns; each is shifted by its `shifts_ns`.
 
-    `censor` gets every head of each text, those of unusual lines too, and says which lines to
-    refuse.
+    `refusals` gets every head of each text, those of unusual lines too, with the text's index and
+    the number of its lines, and says why they are refused, or None.
     """
     found = ParseResult([0] * len(texts), [[] for _ in texts], [[] for _ in texts])
     text = b"\n".join([b"", *texts, b""])
@@ -72,22 +74,12 @@ def read(
         return found
     cut = SplitLines(text)
     work = _Work(found, Origin.of(texts, cut), cut, scale, np.array(shifts_ns, np.int64))
-    if line_filter is not None:
-        work.ask(line_filter)
+    if refusals is not None:
+        work.ask(refusals)
     work.run()
     for rest in found.rest:
         rest.sort()
     return found
-
-
-class LineFilter(Protocol):
-    """Decides which lines to refuse by their heads: what stands before the fields."""
-
-    def refusals(self, heads: Sequence[tuple[int, str, int]]) -> Sequence[str | None]:
-        """Return, for each text index, head and line count, why the lines are refused, or None."""
-
-    def rejected_texts(self) -> Collection[int]:
-        """Return the indexes of the texts of which no line may be read."""
 
 
 class _Work:
@@ -102,20 +94,19 @@ class _Work:
         self._scale = scale
         self._shifts_ns = shifts_ns
 
-    def ask(self, line_filter: LineFilter) -> None:
-        """Leave out the lines that a filter refuses."""
+    def ask(self, refusals: Refusals) -> None:
+        """Leave out the lines that are refused by their heads."""
         heads = self._cut.heads()
         codes, names = heads.indices.to_numpy(), heads.dictionary.to_pylist()
         both = self._origin.texts * len(names) + codes
         pairs, of_row, counts = np.unique(both, return_inverse=True, return_counts=True)
         texts, codes = np.divmod(pairs, len(names))
         asked = zip(texts.tolist(), codes.tolist(), counts.tolist(), strict=True)
-        reasons = line_filter.refusals([(text, names[code], count) for text, code, count in asked])
-        rejected_texts = np.isin(texts, list(line_filter.rejected_texts()))
-        struck = rejected_texts | np.array([reason is not None for reason in reasons])
+        reasons = refusals([(text, names[code], count) for text, code, count in asked])
+        struck = np.array([reason is not None for reason in reasons])
         if not struck.any():
             return
-        for row in np.flatnonzero((struck & ~rejected_texts)[of_row]):
+        for row in np.flatnonzero(struck[of_row]):
             number, reason = int(self._origin.numbers[row]), reasons[of_row[row]]
             self._found.refused[self._origin.texts[row]].append((number, reason or ""))
         self._keep_only(~struck[of_row])

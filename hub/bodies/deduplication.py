@@ -139,10 +139,10 @@ class IntervalSet:
             end += 1
         self._spans[start:end] = [(first, last)]
 
-    def trim(self, most: int) -> None:
-        """Forget the lowest spans beyond `most`; a full set may have, and raises its floor."""
-        del self._spans[:-most]
-        if len(self._spans) == most:
+    def trim(self) -> None:
+        """Forget the lowest spans beyond the limit; a full set may have, and raises its floor."""
+        del self._spans[:-MOST_SPANS]
+        if len(self._spans) == MOST_SPANS:
             self.floor = max(self.floor, self._spans[0][0])
 
 
@@ -213,7 +213,7 @@ class Deduplicator:
                 self._nodes.move_to_end(node)
         # Trimmed only now: in between there may have been more spans than at the end.
         for lane in changed:
-            self._lanes[lane].spans.trim(MOST_SPANS)
+            self._lanes[lane].spans.trim()
         for node in {(lane.cluster, lane.node) for lane in changed}:
             self._bound_lanes(node)
         self._bound_nodes()
@@ -228,16 +228,14 @@ class Deduplicator:
 
     def _bound_nodes(self) -> None:
         while len(self._nodes) > self._most_nodes:
-            self._forget_node(next(iter(self._nodes)))
+            node, lanes = self._nodes.popitem(last=False)
+            for lane in lanes:
+                del self._lanes[lane]
+            self._full.pop(node, None)
         self._nodes_full = None
         if len(self._nodes) == self._most_nodes:
             silent = self._nodes[next(iter(self._nodes))]
             self._nodes_full = self._lanes[next(reversed(silent))].newest.received_at
-
-    def _forget_node(self, node: Node) -> None:
-        for lane in self._nodes.pop(node):
-            del self._lanes[lane]
-        self._full.pop(node, None)
 
     def compact(self, since: datetime) -> list[Arrival]:
         """Return the set in as few arrivals as possible; lanes silent since `since` are forgotten."""

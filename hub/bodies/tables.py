@@ -123,12 +123,10 @@ class Assembly:
 
     def __init__(self) -> None:
         self._blocks: dict[_Key, ColumnBlock] = {}
-        self.rows = 0
 
     def add(self, blocks: Iterable[ColumnBlock]) -> None:
         """Add fitted blocks; their columns may be extended in place afterwards."""
         for block in blocks:
-            self.rows += len(block.numbers)
             key = (block.measurement, block.tag_keys, block.field_keys, block.field_types)
             known = self._blocks.setdefault(key, block)
             if known is not block:

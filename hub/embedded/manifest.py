@@ -9,11 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import duckdb
-import pyarrow as pa
 
 from gpuvigil.metrics import MEASUREMENTS
 
-from .line_arrays import Ints
 from .schema import quoted
 from .sealed_files import Unit, units
 from .subjects import Subjects, read_subjects
@@ -141,12 +139,6 @@ def read_hot(
         ).fetchall()[0]
         if first is not None:
             found[name] = (first, last)
-    return found
-
-
-def times_of(table: pa.Table) -> Ints:
-    """Return the times of a table's lines in nanoseconds."""
-    found: Ints = table["at"].cast(pa.int64()).to_numpy()
     return found
 
 

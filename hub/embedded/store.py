@@ -27,7 +27,7 @@ from .backup import copy_tables, copy_units
 from .bounded_answer import ANSWER_BYTES
 from .continue_on_failure import ContinueOnFailure
 from .database import Database, Lost, Work
-from .manifest import Contents, Manifest, Span, read_contents, read_hot, times_of
+from .manifest import Contents, Manifest, Span, read_contents, read_hot
 from .newest import Newest, read_newest
 from .open_readers import OpenReaders
 from .query import QueryEngine
@@ -123,22 +123,20 @@ class Embedded:
     def append(self, tables: Mapping[str, pa.Table], arrivals: Sequence[Arrival]) -> None:
         """Store rows and the bodies they came in, in one commit: all or nothing."""
         incoming = {**tables, "seen": seen_table(arrivals)}
-        at_ns = {name: times_of(it) for name, it in tables.items() if it.num_rows}
+        at_ns = {
+            name: it["at"].cast(pa.int64()).to_numpy() for name, it in tables.items() if it.num_rows
+        }
         times = {name: (int(it.min()), int(it.max())) for name, it in at_ns.items()}
         with self._writing, self._answers.changing(times), self._slices.changing(at_ns):
             for name, span in times.items():
                 self._manifest.widen(name, span)
             self._database.transaction(lambda cursor: insert(cursor, incoming))
-            for name, table in tables.items():
-                if name in self._newest:
-                    self._renew(name, table)
-
-    def _renew(self, name: str, table: pa.Table) -> None:
-        """Update the newest lines; a failure is only logged, as the commit has succeeded."""
-        try:
-            self._newest[name].add(table)
-        except Exception as error:  # noqa: BLE001 - too little memory, above all
-            _LOG.error("newest lines lag", table=name, error=f"{type(error).__name__}: {error}")
+            for name in tables.keys() & self._newest.keys():
+                try:
+                    self._newest[name].add(tables[name])
+                except Exception as error:  # noqa: BLE001 - committed all the same: memory, mostly
+                    why = f"{type(error).__name__}: {error}"
+                    _LOG.error("newest lines lag", table=name, error=why)
 
     def answer(self, question: Question) -> pa.Table:
         """Return the answer as `gpuvigil.store.Store` describes it, times in microseconds and UTC."""

@@ -1,7 +1,8 @@
 """Parses the bodies of a commit into the store's tables, and returns the outcome of each."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import cast
 
 import pyarrow as pa
@@ -55,12 +56,10 @@ class _Work:
         """Read plain bodies together, and the unusual lines in them one by one."""
         texts = [self._bodies[index].text.rstrip(b"\n") for index in indexes]
         shifts = [self._bodies[index].shift_ns for index in indexes]
-        line_filter = _CommitFilter([self._bodies[index] for index in indexes], self._series)
-        found = read(texts, NANOSECONDS[precision], shifts, line_filter)
+        found = read(texts, NANOSECONDS[precision], shifts, partial(self._refusals, indexes))
         self._assembly.add(found.beside)
         for name, tables in found.tables.items():
             self._pieces.setdefault(name, []).extend(tables)
-        self._forbidden |= {indexes[text]: reason for text, reason in line_filter.forbidden.items()}
         for text, index in enumerate(indexes):
             self._lines[index] += found.lines[text]
             self._refused[index] += [
@@ -87,6 +86,43 @@ class _Work:
             refused = [replace(it, number=numbers[it.number - 1]) for it in refused]
         self._refused[index] += refused
 
+    def _refusals(
+        self, indexes: Sequence[int], heads: Sequence[tuple[int, str, int]]
+    ) -> list[str | None]:
+        """Return why the lines of each head are refused; `indexes`: which bodies its texts are.
+
+        Of a body that has a line of another node, all lines are.
+        """
+        bound = {
+            text
+            for text, index in enumerate(indexes)
+            if not self._bodies[index].bearer.writes_for_any_node
+        }
+        if bound:
+            self._forbid((indexes[text], head) for text, head, _ in heads if text in bound)
+        admit = self._series.admit if self._series is not None else lambda _head, _lines: None
+        forbidden = [self._forbidden.get(index) for index in indexes]
+        return [forbidden[text] or admit(head, lines) for text, head, lines in heads]
+
+    def _forbid(self, heads: Iterable[tuple[int, str]]) -> None:
+        """Forbid each body of which a head names a node that its bearer may not write for."""
+        in_full: set[int] = set()
+        for index, head in heads:
+            if index in self._forbidden:
+                continue
+            body = self._bodies[index]
+            node = node_of(head)
+            if node is not None:
+                reason = _foreign_node(body.bearer, node)
+            elif index in in_full:
+                continue
+            else:
+                # The parser may still accept such a line; it reads the whole body, once.
+                in_full.add(index)
+                reason = _foreign(body.bearer, parse_columns(body.text, body.precision).tables)
+            if reason is not None:
+                self._forbidden[index] = reason
+
     def tables(self) -> dict[str, pa.Table]:
         for name, table in self._assembly.tables().items():
             self._pieces.setdefault(name, []).append(table)
@@ -101,52 +137,8 @@ class _Work:
         ]
 
 
-class _CommitFilter:
-    """The filter of one commit: it refuses lines of other nodes, and too many series."""
-
-    def __init__(self, bodies: Sequence[Body], series: SeriesLimiter | None) -> None:
-        self._bodies = bodies
-        self._series = series
-        self.forbidden: dict[int, str] = {}
-
-    def refusals(self, heads: Sequence[tuple[int, str, int]]) -> Sequence[str | None]:
-        bound = {
-            index for index, body in enumerate(self._bodies) if not body.bearer.writes_for_any_node
-        }
-        if bound:
-            self._forbid([(text, head) for text, head, _ in heads if text in bound])
-        if self._series is None:
-            return [None] * len(heads)
-        admit = self._series.admit
-        return [
-            None if text in self.forbidden else admit(head, lines) for text, head, lines in heads
-        ]
-
-    def rejected_texts(self) -> Collection[int]:
-        return self.forbidden.keys()
-
-    def _forbid(self, heads: Sequence[tuple[int, str]]) -> None:
-        in_full: set[int] = set()
-        for text, head in heads:
-            if text in self.forbidden:
-                continue
-            body = self._bodies[text]
-            node = node_of(head)
-            if node is not None:
-                reason = _foreign_node(body.bearer, node)
-            elif text in in_full:
-                continue
-            else:
-                # The parser may still accept such a line; it reads the whole body, once.
-                in_full.add(text)
-                blocks = parse_columns(body.text, body.precision).tables
-                reason = _foreign(body.bearer, blocks)
-            if reason is not None:
-                self.forbidden[text] = reason
-
-
 def _foreign_node(bearer: Bearer, node: tuple[str, str]) -> str | None:
-    if bearer.writes_for_any_node or node == (bearer.cluster, bearer.node):
+    if node == (bearer.cluster, bearer.node):
         return None
     return foreign(bearer, "/".join(node) if any(node) else "lines that name no node")
 

@@ -70,9 +70,25 @@ class Clocks:
     def update(self, node: Node, ahead: timedelta, prompt: bool = True) -> None:
         """Update the estimate of a node's clock: it sent something `ahead` of when it was received."""
         # Waiting only makes a clock look less ahead than it is.
-        if prompt or ahead > timedelta():
-            with self._observing:
-                self._observe(node, ahead)
+        if not prompt and ahead <= timedelta():
+            return
+        with self._observing:
+            clock = self._clocks.get(node)
+            if clock is None:
+                if len(self._clocks) >= _MOST_NODES:
+                    self._clocks.pop(next(iter(self._clocks)))
+                clock = self._clocks[node] = _Clock()
+            clock.ahead.append(ahead)
+            before, clock.state = clock.state, self._judged(clock.ahead)
+            if clock.state is not before and ClockState.WRONG in {clock.state, before}:
+                said = _LOG.warning if clock.state is ClockState.WRONG else _LOG.info
+                seconds = round(offset_of(clock.ahead).total_seconds(), 3)
+                said(
+                    f"clock {clock.state.value}",
+                    cluster=node[0],
+                    node=node[1],
+                    ahead_seconds=seconds,
+                )
 
     def wrong(self) -> dict[Node, timedelta]:
         """Return how far ahead each wrong clock is."""
@@ -94,22 +110,6 @@ class Clocks:
 
     def count(self, state: ClockState) -> int:
         return sum(clock.state is state for clock in list(self._clocks.values()))
-
-    def _observe(self, node: Node, ahead: timedelta) -> None:
-        clock = self._clocks.get(node)
-        if clock is None:
-            if len(self._clocks) >= _MOST_NODES:
-                self._clocks.pop(next(iter(self._clocks)))
-            clock = self._clocks[node] = _Clock()
-        clock.ahead.append(ahead)
-        state = self._judged(clock.ahead)
-        if state is not clock.state:
-            told = ClockState.WRONG in {state, clock.state}
-            clock.state = state
-            said = _LOG.warning if state is ClockState.WRONG else _LOG.info
-            seconds = round(offset_of(clock.ahead).total_seconds(), 3)
-            if told:
-                said(f"clock {state.value}", cluster=node[0], node=node[1], ahead_seconds=seconds)
 
     def _judged(self, ahead: deque[timedelta]) -> ClockState:
         offset = offset_of(ahead)

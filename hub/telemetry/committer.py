@@ -3,7 +3,7 @@
 import math
 import threading
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -227,9 +227,9 @@ def commit(
     if clocks is not None:
         taken = [_put_right(body, clocks) for body in taken]
     tables, read = read_bodies(taken, series)
-    arrivals = _joined(
+    arrivals = _arrivals(
         [
-            _arrival(body.identity, body.received_at)
+            (body.identity, body.received_at)
             for body, outcome in zip(taken, read, strict=True)
             # A forbidden body is not recorded as seen; its sender may yet be allowed to write.
             if body.identity is not None and outcome.forbidden is None
@@ -247,24 +247,21 @@ def _put_right(body: Body, clocks: Clocks) -> Body:
     return replace(body, shift_ns=shift // timedelta(microseconds=1) * 1000) if shift else body
 
 
-def _arrival(who: Identity, received_at: datetime) -> Arrival:
-    return Arrival(
-        lane=who.lane,
-        first=who.sequence,
-        last=who.sequence,
-        received_at=received_at,
-        sent_at=who.sent_at,
-        version=who.version,
-    )
-
-
-def _joined(arrivals: Sequence[Arrival]) -> list[Arrival]:
-    """Merge consecutive arrivals of a lane."""
+def _arrivals(bodies: Iterable[tuple[Identity, datetime]]) -> list[Arrival]:
+    """Return the arrivals of bodies and when each was received; consecutive ones of a lane are one."""
     joined: list[Arrival] = []
-    for arrival in sorted(arrivals, key=lambda it: (it.lane, it.first)):
-        last = joined[-1] if joined else None
-        if last is not None and last.lane == arrival.lane and last.last + 1 == arrival.first:
-            joined[-1] = replace(arrival, first=last.first)
-        else:
-            joined.append(arrival)
+    for who, received_at in sorted(bodies, key=lambda it: (it[0].lane, it[0].sequence)):
+        first = who.sequence
+        if joined and joined[-1].lane == who.lane and joined[-1].last + 1 == who.sequence:
+            first = joined.pop().first
+        joined.append(
+            Arrival(
+                lane=who.lane,
+                first=first,
+                last=who.sequence,
+                received_at=received_at,
+                sent_at=who.sent_at,
+                version=who.version,
+            )
+        )
     return joined
