@@ -199,7 +199,9 @@ def day(prepared: Prepared, site: Site, runs: int) -> dict[str, Any]:
         "usage": usage,
         **first_sight(site, runs),
         "gpu_day": spread("a GPU's last 24 h, to the first chart", charts),
-        "overview_then": spread("the overview of some time today", [past(site, it) for it in range(runs)]),
+        "overview_then": spread(
+            "the overview of some time today", [past(site, it) for it in range(runs)]
+        ),
         "refresh": {"overview": refresh(site, "overview")},
         "report": report(site, runs),
     }

@@ -38,7 +38,11 @@ OTHERS = (
 )
 FAR_BACK = (
     ("gpu_day", "A GPU's last 24 h by its address, to the first chart", 1.5),
-    ("overview_then", "The overview of half a day ago, by its address, to a map that responds", None),
+    (
+        "overview_then",
+        "The overview of half a day ago, by its address, to a map that responds",
+        None,
+    ),
 )
 Rows = tuple[tuple[str, str, float | None], ...]
 
