@@ -102,7 +102,7 @@ def test_what_a_kept_configuration_would_not_take_in_is_refused(
     check_settings(file, {option: other})
     prepare(site)
     check_settings(file, {option: same})
-    with pytest.raises(ConfigError, match=rf"set {key}.* --{option} away"):
+    with pytest.raises(ConfigError, match=rf"set {key}.* leave out --{option}"):
         check_settings(file, {option: other})
 
 
