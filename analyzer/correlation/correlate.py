@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from functools import partial
 
 from gpuvigil.faults import FAULTS
@@ -49,6 +50,9 @@ from .unseen_causes import by_unseen
 from .vendor_report import case
 from .visibility import is_visible, lapsed
 
+# So many readings of a node must show nothing before its incident is over, as many as the default
+# `clear_seconds` has at the default interval: one late reading resolves nothing.
+_READINGS = 3.0
 # Faults that a switch or a node without links has named with its ports: links down, and silence.
 _SAME_LOSS = LINKS_DOWN | SILENCES
 
@@ -113,6 +117,7 @@ def observe(
         cured={**_cures(window, [i for i in blind if i.fault not in unseen]), **folded.over},
         afterwards=hindsights(window, [i for i in blind if not is_cluster_wide(i)]),
         unknown=frozenset({*unknown, *dark, *folded.unknown}),
+        seldom=_seldom(window, blind),
         only=only,
         whole=frozenset({*folded.candidates, *(i.fingerprint for i in wholes), *of_several}),
         away=window.away,
@@ -128,6 +133,12 @@ def _as_they_go_on(
     """Findings that are one matter as one, each under the name of what is open of it already."""
     named = as_of_racks(merged(found, stands, believed, over), stands, over, believed)
     return with_late_causes(grown(named, stands), stands, over)
+
+
+def _seldom(window: Window, missing: Iterable[Incident]) -> dict[str, timedelta]:
+    """Return how long each of these must be absent at least, by how often its node is read."""
+    every = {i.fingerprint: window.tick_seconds(i.subject.of_node()) for i in missing}
+    return {print_: timedelta(seconds=_READINGS * tick) for print_, tick in every.items()}
 
 
 def _may_return(window: Window) -> list[Incident]:

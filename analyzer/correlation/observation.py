@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 from gpuvigil.model import (
     CoveredBy,
@@ -59,6 +60,7 @@ class Observation:
     cured: Mapping[str, Ended] = field(default_factory=dict)
     afterwards: Mapping[str, Hindsight] = field(default_factory=dict)  # of what is cured
     unknown: frozenset[str] = frozenset()  # the look cannot tell whether these are over
+    seldom: Mapping[str, timedelta] = field(default_factory=dict)  # how long these must be absent
     new_rows: bool = True  # rows were newly read, so that this look can confirm a suspect
     only: Subject | None = None  # the one node that was looked at; None: the whole fleet
     without: frozenset[Subject] = frozenset()  # nodes that were looked at again meanwhile

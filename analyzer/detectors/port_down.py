@@ -14,6 +14,7 @@ from gpuvigil.clock import moment
 from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.faults.conditions import CONDITIONS
 from gpuvigil.faults.symptoms import PORT_DOWN, STARTS_WITHIN_SECONDS
+from gpuvigil.lifecycle import ACTIVE, State
 from gpuvigil.model import Event, EventKind, Evidence, Finding, Inventory, Severity, Subject
 from gpuvigil.store import Aggregate, Function
 from gpuvigil.topology.link_names import device_name
@@ -329,7 +330,23 @@ def _is_current(window: Window, event: Event, up_at: datetime | None) -> bool:
         return bool(row.get("up") != 1 or row["at"] <= event.at)
     # In a gap the last line before it tells: not everybody reports that a port is up again.
     lines = window.get("port", Span.FLAP).get(event.subject)
-    return lines is None or bool(lines[_LAST_UP.column] != 1 or lines["last_at"] <= event.at)
+    if lines is None:
+        return _is_heard(window, event.subject.of_node()) or _is_told(window, event.subject)
+    return bool(lines[_LAST_UP.column] != 1 or lines["last_at"] <= event.at)
+
+
+def _is_heard(window: Window, node: Subject) -> bool:
+    """Tell whether a node without numbers still reports: of one that is silent, an old event says nothing new."""
+    heard = window.last_seen.get(node.key)
+    span = timedelta(seconds=window.settings.port_flap_window_seconds)
+    return heard is None or window.now - heard <= span
+
+
+def _is_told(window: Window, port: Subject) -> bool:
+    return any(
+        one.subject == port and one.fault == "port_down" and State(one.state) in ACTIVE
+        for one in window.recent_incidents
+    )
 
 
 def _was_up(window: Window, port: Subject, downs: list[Event]) -> bool:

@@ -95,6 +95,10 @@ def power_among_peers(window: Window, _asked: None = None) -> PowerAmongPeers | 
     whole = combined_codes(jobs(window, rows), models(window, rows))
     known, lines = _known(window, whole, rows), (rows.values("samples"),)
     job = groups_of(whole, nodes(rows), known, lines)
+    untold = np.isnan(rows.values(CLOCK.column))
+    if untold.any():
+        # Without a clock plain power counts, which says nothing about power at a clock.
+        job = combined_codes(job, untold.astype(np.int64))
     known &= read_alike(job, known, lines)
     known &= _moves_the_same(job, rows, known)
     known &= _is_as_busy(job, known, rows, rows) & _is_as_busy(job, known, rows, recent)

@@ -301,6 +301,7 @@ def _not_found(
     if print_ in observation.unknown:
         return replace(before, absent_since=None), []
     wait = patience.flap_window if flapping else patience.clear
+    wait = max(wait, observation.seldom.get(print_, wait))
     since = before.absent_since or now
     if before.state is State.SUSPECT or now - since >= wait:
         unseen = Ended(by=EndedBy.NOT_SEEN, seconds=(now - since).total_seconds())

@@ -180,6 +180,15 @@ def test_it_clears_after_the_clear_time_and_not_before() -> None:
     assert keeper.book.entries[PRINT].incident.resolved_at == keeper.now
 
 
+def test_of_a_node_that_is_read_seldom_one_late_reading_resolves_nothing() -> None:
+    keeper, seldom = Keeper(), Observation(seldom={PRINT: 180 * SECOND})
+    keeper.look(found(candidate()))
+    assert keeper.look(seldom) == ()
+    assert keeper.look(seldom, 179 * SECOND) == ()
+    (transition,) = keeper.look(seldom, SECOND)
+    assert transition.reason == "not seen for 180 s"
+
+
 def test_a_glimpse_starts_the_clear_time_anew() -> None:
     keeper = Keeper()
     keeper.look(found(candidate()))

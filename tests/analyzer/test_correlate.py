@@ -510,3 +510,11 @@ def test_the_gpus_of_a_silent_node_are_counted_and_numbered() -> None:
     scene = replace(healthy(), heard={**healthy().heard, node().key: NOON - 60 * SECOND})
     (found,) = seen(scene).candidates.values()
     assert found.gpus == "2 GPUs (GPU 0-1)"
+
+
+@pytest.mark.parametrize(("tick", "seconds"), [(1.0, 3.0), (60.0, 180.0)])
+def test_an_incident_is_absent_for_three_readings_of_its_node(tick: float, seconds: float) -> None:
+    stands = incident("gpu_clocks", gpu())
+    read = tuple(replace(it, tick_seconds=tick) for it in PEERS.inventories)
+    said = seen(replace(PEERS, inventories=read), [stands])
+    assert said.seldom[stands.fingerprint] == timedelta(seconds=seconds)

@@ -180,6 +180,17 @@ def test_where_a_third_of_a_job_has_another_clock_power_at_it_tells_nothing(
     assert len(found(scene)) == count
 
 
+@pytest.mark.parametrize("clockless", [0, 4])
+def test_a_node_whose_clocks_somebody_set_makes_no_other_rank_slow(clockless: int) -> None:
+    """In the middle of the span, beside GPUs that report no clock: what the others draw at theirs seemed less."""
+    scene = job({})
+    for one in GPUS[2:4]:
+        scene = scene.changed(one, watts(0.77, sm_clock_hertz=1_485_000_000), 150)
+    for one in GPUS[len(GPUS) - clockless :]:
+        scene = scene.changed(one, {"sm_clock_hertz": None})
+    assert found(scene) == []
+
+
 @pytest.mark.parametrize(("clock", "count"), [(0.9513, 1), (0.9511, 0)])
 def test_what_a_gpu_drew_at_another_clock_than_its_job_s_is_not_its_usual_draw(
     clock: float, count: int

@@ -18,6 +18,7 @@ from .scene import (
     event,
     gpu,
     healthy,
+    incident,
     node,
     port,
     told,
@@ -102,6 +103,18 @@ def test_an_event_is_over_in_a_gap_where_the_last_line_before_it_said_up(
     told_once = CALM.with_events(went(200))
     gap = told_once.without(lambda s: s.subject == port() and s.at > NOON - until * SECOND)
     assert len(found(gap)) == count
+
+
+@pytest.mark.parametrize(("silent", "count"), [(0.0, 1), (0.9, 1), (1.1, 0)])
+def test_of_a_silent_node_an_old_event_says_nothing_new(silent: float, count: int) -> None:
+    """As of a node that was switched off while somebody worked on the cable; an open incident goes on."""
+    span = SETTINGS.port_flap_window_seconds * SECOND
+    gone = CALM.without(lambda s: s.subject == port()).with_events(went(3000))
+    late = replace(gone, heard={node().key: NOON - silent * span})
+    assert len(found(late)) == count
+    known = (incident("port_down", port(), since=timedelta(seconds=-3000)),)
+    window = replace(late.window((DETECTOR,)), recent_incidents=known)
+    assert [it.fault for it in broken_ports(window)] == ["port_down"]
 
 
 @pytest.mark.parametrize(
