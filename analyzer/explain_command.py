@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from datetime import timedelta
 
+from accounting.hardware.incident_steps import reason
 from accounting.hardware.repeat_offenders import SPAN
 from gpuvigil.clock import moment
 from gpuvigil.config import Config
@@ -83,7 +84,10 @@ def explained(
     yield "evidence:"
     yield from (f"  {item.text}" for item in incident.evidence)
     yield "timeline:"
-    yield from (f"  {moment(s.at)}: {s.from_state} to {s.to_state}, {s.reason}" for s in ordered)
+    yield from (
+        f"  {moment(step.at)}: {step.from_state} to {step.to_state}, {reason(step, before)}"
+        for before, step in zip((None, *ordered), ordered, strict=False)
+    )
     yield "doubts:"
     doubts = [*_doubts(incident, ordered, others), *_doubts_of_rule(incident, others, opinions)]
     yield from (f"  {doubt}" for doubt in doubts or ["none"])

@@ -50,13 +50,16 @@ def steps(
 def _step(step: Transition, before: Transition | None) -> Moment:
     covered = step.to_state == State.RESOLVED.value and isinstance(step.cause, CoveredBy)
     title = "Covered by another incident" if covered else _TITLES.get(step.signal, step.signal)
+    return Moment(at=step.at, kind=step.to_state, title=title, text=reason(step, before))
+
+
+def reason(step: Transition, before: Transition | None) -> str:
+    """Return why a step was made; of a change, the old and the new values since the step before."""
     old, new = _body(before), _body(step)
     if step.signal == Signal.CHANGED.value:
-        text = "; ".join(_changes(old, new)) or step.reason
-    else:
-        severities = old.get("severity"), new.get("severity")
-        text = "; ".join([step.reason, *_change("severity", *severities)])
-    return Moment(at=step.at, kind=step.to_state, title=title, text=text)
+        return "; ".join(_changes(old, new)) or step.reason
+    severities = old.get("severity"), new.get("severity")
+    return "; ".join([step.reason, *_change("severity", *severities)])
 
 
 def _body(step: Transition | None) -> Mapping[str, Any]:

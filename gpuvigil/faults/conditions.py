@@ -404,7 +404,7 @@ _TABLE: tuple[tuple[str, Severity, str, str, str], ...] = (
     (
         "mig_on",
         _INFO,
-        "MIG is on on this GPU alone",
+        "MIG is enabled on this GPU alone",
         "If nobody wants it, drain the node; switch MIG off, then reset the GPU.",
         "nvmlDeviceGetMigMode against the node's other GPUs",
     ),

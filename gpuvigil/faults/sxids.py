@@ -46,7 +46,7 @@ _ACTIONS: Mapping[str, str] = {
     "ignore": "Nothing to do for it alone; look at the SXids around it.",
     "ignore_but_trend": "Nothing to do the first time; if it keeps coming back, ask support.",
     "trend_link_quality": "Watch the link's error rate; if it grows, check the link's seating.",
-    "check_cooling": "Check fans, heat sinks and the inlet temperature of the switch.",
+    "check_cooling": "Check fans, heatsinks and the inlet temperature of the switch.",
     "check_link_seating": "Check the seating of the link's connector.",
     "check_link_seating;expect_xid74": _LINK,
     "check_partition_config;reboot": "Check the fabric partitions, then reboot the node.",

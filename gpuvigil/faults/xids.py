@@ -90,7 +90,7 @@ _ACTIONS: Mapping[Remedy, str] = {
     Remedy.REBOOT: "Drain the node and reboot it.",
     Remedy.RESTART_VM: "Restart the virtual machine.",
     Remedy.CHECK_MECHANICALS: "Drain the node; check power, seating and cables.",
-    Remedy.CHECK_THERMALS: "Check fans, heat sinks and the inlet temperature.",
+    Remedy.CHECK_THERMALS: "Check fans, heatsinks and the inlet temperature.",
     Remedy.UPDATE_SOFTWARE: "Update the driver or the firmware.",
     Remedy.CONTACT_SUPPORT: "Collect a bug report (nvidia-bug-report.sh) before any reset and ask support.",
     Remedy.DECODE_MESSAGE: "Decode the NVLink message, then act on the link that it names.",

@@ -50,6 +50,22 @@ def test_rule_numbers_steps_and_action_are_told() -> None:
     assert lines[-1].startswith("first action: Drain the node; reseat")
 
 
+def test_a_change_is_told_with_the_old_and_the_new_value() -> None:
+    found, steps = told()
+    whole = replace(found, members=(*found.members, gpu(1).key), title="Worse")
+    changed = replace(
+        steps[-1],
+        number=steps[-1].number + 1,
+        signal="changed",
+        from_state="open",
+        reason="title, members changed",
+        snapshot=whole.to_record().to_json(),
+    )
+    lines = list(explained(whole, [changed, *steps], []))
+    (line,) = [line for line in lines if "open to open" in line]
+    assert line.endswith(f"title: {found.title} → Worse; places: 1 → 2")
+
+
 def test_doubts_are_told() -> None:
     found, steps = told()
     others = [
