@@ -44,8 +44,8 @@ def _packets(found: dict[str, Any]) -> tuple[str, str]:
     if "named" not in found:
         return _unfinished(found)
     done = (
-        f"{found['trials']} times one port of eight, drawn by chance, held to 15 to 40 Mbit/s by `tc` while the job's"
-        f" ranks add up over real packets; seed {found['seed']}"
+        f"{found['trials']} times one port of eight, drawn by chance, held by `tc` to 20 to 55 % of what it sent while the"
+        f" job's ranks add up over real packets; seed {found['seed']}"
     )
     return done, f"{found['named']} times that port and its job were told, and nothing else"
 
@@ -156,9 +156,11 @@ def _check(found: dict[str, Any]) -> tuple[str, str]:
 def _training(found: dict[str, Any]) -> tuple[str, str]:
     if "killed_seconds" not in found:
         return _unfinished(found)
+    jobs = found.get("jobs_at_once", 1)
+    at_once = f", {jobs} jobs at once" if jobs > 1 else ""
     done = (
         f"{found['trials']} times one rank of eight of a real PyTorch job (gloo, on CPUs) slowed by 1.3, one stopped and one killed, each"
-        f" drawn by chance; seed {found['seed']}"
+        f" drawn by chance{at_once}; seed {found['seed']}"
     )
     came = "; ".join(
         f"{len(found[f'{what}_seconds'])} {what}, named after {median(found[f'{what}_seconds']):.0f} s, {max(found[f'{what}_seconds']):.0f} s at most"

@@ -4,6 +4,8 @@ import os
 import random
 import secrets
 import signal
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,8 @@ from tests.training_job import RANKS, TrainingJob
 pytestmark = pytest.mark.timeout(3 * 3600)
 
 TRIALS = int(os.environ.get("SOAK_TRIALS") or 20)
+# Most of a trial is a minute in which a stopped rank's job waits: another job can train meanwhile.
+JOBS_AT_ONCE = int(os.environ.get("SOAK_JOBS") or 2)
 
 
 def test_training_names_each_rank_that_was_slow_stopped_or_killed(tmp_path: Path) -> None:
@@ -22,17 +26,26 @@ def test_training_names_each_rank_that_was_slow_stopped_or_killed(tmp_path: Path
     print(f"\nSOAK_SEED={seed}")  # noqa: T201 - the seed is what a failure is repeated with
     library, dice = build(tmp_path), random.Random(seed)
     after: dict[str, list[float]] = {"slow": [], "stopped": [], "killed": []}
-    with recorded("training", seed=seed, trials=TRIALS) as result:
-        for trial in range(TRIALS):
-            one = _trial(tmp_path / str(trial), library, dice)
-            for name, seconds in one.items():
-                after[name].append(round(seconds, 1))
-                result.tells(**{f"{name}_seconds": after[name]})
+    with (
+        recorded("training", seed=seed, trials=TRIALS, jobs_at_once=JOBS_AT_ONCE) as result,
+        ThreadPoolExecutor(JOBS_AT_ONCE) as pool,
+    ):
+        trials = [
+            pool.submit(_trial, tmp_path / str(trial), library, dice.choices(range(RANKS), k=3))
+            for trial in range(TRIALS)
+        ]
+        try:
+            for trial in as_completed(trials):
+                for name, seconds in trial.result().items():
+                    after[name].append(round(seconds, 1))
+                    result.tells(**{f"{name}_seconds": after[name]})
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
-def _trial(directory: Path, library: Path, dice: random.Random) -> dict[str, float]:
+def _trial(directory: Path, library: Path, ranks: Sequence[int]) -> dict[str, float]:
     """How soon each was named; AssertionError where another one was, or none."""
-    slow, stopped, killed = (dice.randrange(RANKS) for _ in range(3))
+    slow, stopped, killed = ranks
     directory.mkdir()
     job = TrainingJob(directory, FakeDriver(directory / "driver", library, gpus=RANKS))
     after = {}
@@ -53,6 +66,10 @@ def _trial(directory: Path, library: Path, dice: random.Random) -> dict[str, flo
         job.send(killed, signal.SIGKILL)
         found, after["killed"] = job.until(bool, 15.0)
         assert [it.subject for it in found] == [job.gpus[killed]]
+        # A dead rank writes no dump; those of all others show that they wait in one collective.
+        (said,) = job.dumped(RANKS - 1)
+        assert {it.rank for it in said.ranks} == set(range(RANKS)) - {killed}
+        assert said.late == ()
     finally:
         job.end()
     return after

@@ -14,7 +14,7 @@ from accounting.cost.example import of_cluster
 from accounting.cost.money import Prices
 from accounting.efficiency.inefficient_hours import HOUR, WasteHour
 from accounting.hardware.repeat_offenders import SPAN as OFFENDERS_SPAN
-from accounting.jobs.losses import Loss
+from accounting.jobs.losses import Loss, Restart
 from accounting.usage import Usage, share_percent
 from accounting.usage.columns import SHARES, together
 from accounting.usage.ledger_query import Shape, ledgers
@@ -40,7 +40,7 @@ from gpuvigil.model import (
 
 from ..model.calendar import Calendar
 from ..model.rounding import rounded
-from .failed_jobs import lost
+from .failed_jobs import failed, lost, ran_again
 
 # Unconfirmed incidents do not count yet, and dismissed ones never did.
 _CONFIRMED = frozenset({state.value for state in ACTIVE} | {State.RESOLVED.value})
@@ -81,6 +81,7 @@ class Facts:
     returns: tuple[Rma, ...] = ()
     inventories: tuple[Inventory, ...] = ()
     lost: tuple[Loss, ...] | None = ()  # jobs ended by a failure; None: no scheduler reported jobs
+    ran_again: tuple[Restart, ...] = ()  # of the jobs that are known of the 30 days before the end
     history: tuple[Week, ...] = ()  # previous spans of the same length, the oldest first
     idle_after: timedelta
     idle_below_percent: float
@@ -187,6 +188,7 @@ def _facts(
     kept = timedelta(days=config.hub.records_days)
     history, fewer = _history(hub, counted, calendar, now, kept) if cluster else ((), "")
     month = replace(counted, start=min(counted.end - OFFENDERS_SPAN, counted.start), buckets=())
+    gone = failed(hub, jobs, incidents, (month.start, month.end)) if cluster else ()
     return Facts(
         cluster=cluster,
         now=_past(hub, counted, incidents, jobs),
@@ -196,7 +198,8 @@ def _facts(
         opinions=_given(hub, cluster, counted) if cluster else (),
         on_trial=_on_trial(hub, config.alerts.proven),
         returns=tuple(_each(hub, RecordKind.RMA, cluster, Rma.from_record)) if cluster else (),
-        lost=lost(hub, jobs, incidents, (counted.start, counted.end)) if cluster else (),
+        lost=None if gone is None else lost(hub, gone, incidents, (counted.start, counted.end)),
+        ran_again=ran_again(gone or (), jobs),
         history=history,
         notes=(fewer,) if fewer else (),
         idle_after=timedelta(seconds=config.analyzer.idle_after_seconds),

@@ -7,7 +7,16 @@ from datetime import datetime
 
 from accounting.job_ending import around
 from accounting.jobs.checkpoints import checkpoints
-from accounting.jobs.losses import Ended, Loss, losses, may_have_failed, of_job
+from accounting.jobs.losses import (
+    Begin,
+    Ended,
+    Loss,
+    Restart,
+    losses,
+    may_have_failed,
+    of_job,
+    restarts,
+)
 from accounting.usage.model import cluster_key
 from gpuvigil.errors import HubError, StoreError
 from gpuvigil.faults.affected import affected_keys
@@ -18,21 +27,51 @@ from gpuvigil.model import Allocation, Incident, Job, RecordKind, Subject, reada
 MOST_ASKED = 200
 
 
-def lost(
+def failed(
     hub: Hub, jobs: Iterable[Job], incidents: Sequence[Incident], span: tuple[datetime, datetime]
 ) -> tuple[Loss, ...] | None:
-    """Return the span's jobs that a failure ended, newest first; None if no scheduler reports jobs."""
+    """Return the span's jobs that a failure ended, newest first; None if no scheduler reports jobs.
+
+    Their losses are upper bounds.
+    """
     told = list(jobs)
     if not told:
         return None
     ended = (it for it in map(of_job, filter(may_have_failed, told)) if it is not None)
     within = [it for it in ended if span[0] <= it.ended_at < span[1]]
-    found = losses(_with_gpus(hub, within, incidents), incidents)
+    return tuple(losses(_with_gpus(hub, within, incidents), incidents))
+
+
+def lost(
+    hub: Hub,
+    found: Iterable[Loss],
+    incidents: Sequence[Incident],
+    span: tuple[datetime, datetime],
+) -> tuple[Loss, ...]:
+    """Return those of the span, with what they lost since the last checkpoint where it is known."""
+    ended = [one.job for one in found if span[0] <= one.job.ended_at < span[1]]
     try:
-        written = checkpoints(hub, [one.job for one in found])
+        written = checkpoints(hub, ended)
     except (HubError, StoreError):  # the store beside the hub is away: losses stay upper bounds
         written = {}
-    return tuple(losses([one.job for one in found], incidents, written))
+    return tuple(losses(ended, incidents, written))
+
+
+def ran_again(found: Iterable[Loss], jobs: Iterable[Job]) -> tuple[Restart, ...]:
+    """Return those that the site's failures ended and that ran again, with how long that took."""
+    begins = (
+        Begin(
+            cluster=one.told_by.cluster,
+            user=one.user,
+            name=one.name,
+            at=one.started_at,
+            array=one.array,
+            submitted_at=one.submitted_at,
+        )
+        for one in jobs
+        if one.started_at is not None
+    )
+    return tuple(restarts(found, begins))
 
 
 def _with_gpus(hub: Hub, jobs: Sequence[Ended], incidents: Iterable[Incident]) -> list[Ended]:

@@ -28,6 +28,7 @@ def of_team(facts: Facts, team: str) -> Facts:
         lately=_theirs(facts.lately, team),
         opinions=(),
         lost=None if facts.lost is None else _lost(facts.lost, team),
+        ran_again=(),
         returns=(),
         inventories=(),
         history=tuple(_week(one, team) for one in facts.history),

@@ -6,10 +6,12 @@ from datetime import timedelta
 
 from accounting.hardware.repeat_offenders import SPAN, failures, offenders
 from accounting.hardware.returns import newest
+from accounting.jobs.losses import LEAST_RESTARTS, restart, restart_by_size
 from accounting.jobs.reliability import (
     LEAST_NODE_DAYS,
     RESTART_SECONDS,
     FailureRate,
+    Size,
     failure_rate,
     mttf,
     mttr,
@@ -93,6 +95,39 @@ def _sizes(facts: Facts) -> Sheet | None:
     if not facts.usage.nodes or rate.failures == 0:
         return None
     counts = [number for number in _SIZES if number <= facts.usage.nodes] or [1]
+    again = restart(facts.ran_again) or timedelta(seconds=RESTART_SECONDS)
+    found = sizes(rate, counts, again.total_seconds(), restart_by_size(facts.ran_again, counts))
+    rows = [
+        (
+            float(one.nodes),
+            None if one.mttf is None else round(one.mttf / timedelta(hours=1), 1),
+            None if one.interval is None else _minutes(one.interval),
+            None if one.mttr is None else _minutes(one.mttr),
+            None if one.ettr is None else round(100 * one.ettr, 1),
+        )
+        for one in found
+    ]
+    columns = (
+        Column(key="nodes", label="Nodes of a job", kind=Kind.COUNT),
+        Column(key="mttf", label="A failure ends it after (MTTF)", kind=Kind.LASTING),
+        Column(key="checkpoint_minutes", label="Checkpoint every, min", kind=Kind.COUNT),
+        Column(key="mttr_minutes", label="Runs again after (MTTR), min", kind=Kind.COUNT),
+        Column(key="ettr", label="Share of time it makes progress (ETTR)", kind=Kind.PERCENT),
+    )
+    return Sheet(
+        key="sizes",
+        heading="What a job has to expect",
+        caption=_failures_said(facts, rate) + _restarts_said(facts, found),
+        columns=columns,
+        rows=tuple(rows),
+    )
+
+
+def _minutes(time: timedelta) -> float:
+    return round(time / timedelta(minutes=1))
+
+
+def _failures_said(facts: Facts, rate: FailureRate) -> str:
     repair = mttr(facts.lately, facts.cluster)
     cluster = mttf(rate, facts.usage.nodes)
     said = f"Last {SPAN.days} days: {counted(rate.failures, 'failure')} that ended jobs in {rate.node_days:,.0f} node-days"
@@ -102,27 +137,20 @@ def _sizes(facts: Facts) -> Sheet | None:
         said += f"; half of them were over within {duration(repair)}"
     if not rate.known:
         said += f". Fewer than {LEAST_NODE_DAYS:g} node-days are too few for a rate"
-    rows = [
-        (
-            float(one.nodes),
-            None if one.mttf is None else round(one.mttf / timedelta(hours=1), 1),
-            None if one.interval is None else round(one.interval / timedelta(minutes=1)),
-            None if one.ettr is None else round(100 * one.ettr, 1),
-        )
-        for one in sizes(rate, counts, RESTART_SECONDS)
-    ]
-    columns = (
-        Column(key="nodes", label="Nodes of a job", kind=Kind.COUNT),
-        Column(key="mttf", label="A failure ends it after (MTTF)", kind=Kind.LASTING),
-        Column(key="checkpoint_minutes", label="Checkpoint every, min", kind=Kind.COUNT),
-        Column(key="ettr", label="Share of time it makes progress (ETTR)", kind=Kind.PERCENT),
-    )
-    return Sheet(
-        key="sizes",
-        heading="What a job has to expect",
-        caption=said,
-        columns=columns,
-        rows=tuple(rows),
+    return said
+
+
+def _restarts_said(facts: Facts, found: Sequence[Size]) -> str:
+    """Say what ETTR is computed with where too few jobs of a size ran again."""
+    if all(one.mttr is not None for one in found):
+        return ""
+    again = restart(facts.ran_again)
+    if again is None:
+        usual = duration(timedelta(seconds=RESTART_SECONDS))
+        return f". MTTR was not measured, as no job ran again; ETTR assumes {usual}"
+    return (
+        f". MTTR was not measured where fewer than {LEAST_RESTARTS} jobs ran again;"
+        f" ETTR assumes {duration(again)} there, the median of all {len(facts.ran_again):,} that did"
     )
 
 

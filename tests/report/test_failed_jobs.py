@@ -12,7 +12,7 @@ from gpuvigil.hub_client import Hub
 from gpuvigil.lineprotocol import encode
 from gpuvigil.model import Allocation, Job, Subject, job_holder
 from gpuvigil.store.hub import HubStore
-from report.inputs.failed_jobs import lost
+from report.inputs.failed_jobs import failed, lost, ran_again
 from tests.report.weeks import gpu, incident
 from tests.servers import QuickHub
 
@@ -70,7 +70,7 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
 
 
 def test_a_job_on_the_broken_gpu_lost_at_most_all_and_its_neighbour_nothing(hub: Hub) -> None:
-    (found,) = lost(hub, JOBS, [BROKEN], SPAN) or ()
+    (found,) = lost(hub, failed(hub, JOBS, [BROKEN], SPAN) or (), [BROKEN], SPAN)
     assert (str(found.job.holder), found.why, found.said) == (
         "job 1",
         EndCause.HARDWARE,
@@ -80,8 +80,8 @@ def test_a_job_on_the_broken_gpu_lost_at_most_all_and_its_neighbour_nothing(hub:
 
 
 def test_without_a_scheduler_nobody_knows_and_without_a_failure_nothing_was_lost(hub: Hub) -> None:
-    assert lost(hub, (), [BROKEN], SPAN) is None
-    assert lost(hub, JOBS, (), SPAN) == ()
+    assert failed(hub, (), [BROKEN], SPAN) is None
+    assert failed(hub, JOBS, (), SPAN) == ()
 
 
 def test_with_a_checkpoint_it_lost_what_it_did_since(hub: Hub) -> None:
@@ -97,6 +97,28 @@ def test_with_a_checkpoint_it_lost_what_it_did_since(hub: Hub) -> None:
         for index in range(4)
     ]
     HubStore(hub).write("\n".join(lines).encode())
-    (found,) = lost(hub, JOBS, [BROKEN], SPAN) or ()
+    (found,) = lost(hub, failed(hub, JOBS, [BROKEN], SPAN) or (), [BROKEN], SPAN)
     assert found.since_checkpoint
     assert found.gpu_hours == pytest.approx(4 * 0.5, abs=0.1)
+
+
+def test_a_job_that_failed_before_the_span_lost_nothing_in_it(hub: Hub) -> None:
+    found = failed(hub, JOBS, [BROKEN], SPAN) or ()
+    assert len(found) == 1
+    assert lost(hub, found, [BROKEN], (ENDED + timedelta(minutes=1), NOW)) == ()
+
+
+def test_the_job_that_the_broken_gpu_ended_ran_again_once_it_was_requeued(hub: Hub) -> None:
+    named = [replace(it, user="ann", name="train") for it in JOBS]
+    requeued = replace(
+        named[0],
+        number="5",
+        state="RUNNING",
+        submitted_at=ENDED + timedelta(minutes=1),
+        started_at=ENDED + timedelta(minutes=12),
+        ended_at=None,
+    )
+    found = failed(hub, named, [BROKEN], SPAN) or ()
+    (again,) = ran_again(found, [*named, requeued])
+    assert (again.nodes, again.after) == (1, timedelta(minutes=12))
+    assert ran_again(found, named) == ()

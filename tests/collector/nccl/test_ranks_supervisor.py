@@ -1,6 +1,7 @@
 """A stalled job's NCCL is asked: by a real child, of processes that speak its protocol."""
 
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -21,6 +22,7 @@ from collector.nccl.question import Answer, Asked, answer, question, read_answer
 from collector.nccl.ranks_supervisor import (
     DUMPS_TOLD_AGAIN_SECONDS,
     INSPECTOR_SECONDS,
+    PACE,
     Pace,
     Ranks,
     spread,
@@ -557,6 +559,35 @@ def test_an_answer_without_end_costs_the_child_little_and_is_given_up(node: Node
 
 
 @pytest.mark.server
+def test_asking_eight_jobs_takes_half_a_percent_of_a_core_at_most(node: Node) -> None:
+    """At the pace of the first look; each later one rests longer."""
+    for _ in range(8):
+        node.run()
+    words = [sys.executable, "-m", "collector.nccl.ranks_child", question(question_of(node))]
+    before = processor_seconds()
+    subprocess.run(words, stdout=subprocess.DEVNULL, check=True)
+    cost = processor_seconds() - before
+    assert sum(job.heard.count("STATUS") for job in node.jobs) == 2
+    assert 0.0 < cost / (PACE.pause_seconds + PACE.rest_seconds) <= 0.005
+
+
+@pytest.mark.server
+def test_while_eight_jobs_go_on_no_child_is_started_and_a_tick_takes_next_to_nothing(
+    node: Node,
+) -> None:
+    for _ in range(8):
+        node.run()
+    node.watch()
+    began = time.process_time()
+    for _ in range(100):
+        node.tick(*[MOVES] * 8)
+        assert not node.told
+    assert (time.process_time() - began) / 100 <= 0.001  # of a tick of a second or more
+    assert children() == []
+    assert [job.heard for job in node.jobs] == [[]] * 8
+
+
+@pytest.mark.server
 def test_a_job_that_ends_while_it_is_asked_ends_as_it_would_alone(node: Node) -> None:
     alone = node.run("slow")
     alone.process.terminate()
@@ -587,6 +618,12 @@ def test_nobody_hangs_up_on_a_job_that_goes_on_while_it_is_asked(node: Node) -> 
     node.until_no_child()
     assert job.heard[-2:] == ["STATUS", "answered"]
     assert job.heard.count("STATUS") == 1
+
+
+def processor_seconds() -> float:
+    """Of the children that have ended and were waited for."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def peak_kib(pid: int) -> int:
