@@ -77,7 +77,7 @@ def _is_slower(window: Window, finding: Finding, active: Collection[Holding]) ->
 
 
 def _open(window: Window, _: None) -> Mapping[str, Incident]:
-    return {it.fingerprint: it for it in window.recent_incidents if it.resolved_at is None}
+    return {it.fingerprint: it for it in window.active_incidents}
 
 
 def with_max_loss(cause: Finding, hidden: Iterable[Finding]) -> Finding:

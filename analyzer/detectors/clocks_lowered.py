@@ -113,8 +113,8 @@ def _is_unexplained(window: Window, rows: Rows) -> Mask:
 def _open_incidents(window: Window) -> Mapping[Subject, Incident]:
     """Return the open incidents of this fault by each of their nodes."""
     found: dict[Subject, Incident] = {}
-    for one in window.recent_incidents:
-        if one.fault == _FAULT.key and one.resolved_at is None:
+    for one in window.active_incidents:
+        if one.fault == _FAULT.key:
             members = map(Subject.parse, one.members or (one.subject.key,))
             found |= {member.of_node(): one for member in members}
     return found

@@ -137,8 +137,8 @@ def _stand(window: Window) -> frozenset[Subject]:
     """Return the nodes with an open incident which says that their clocks may have been set."""
     return frozenset(
         one.subject.of_node()
-        for one in window.recent_incidents
-        if one.fault == _FAULT.key and one.condition == CONDITION and one.resolved_at is None
+        for one in window.active_incidents
+        if one.fault == _FAULT.key and one.condition == CONDITION
     )
 
 

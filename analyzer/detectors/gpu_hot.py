@@ -117,9 +117,8 @@ def _reported_lately(window: Window, claims: list[Claim]) -> list[Claim]:
             severity=one.severity,
             members=tuple(it for it in map(Subject.parse, one.members) if it.kind == "gpu"),
         )
-        for one in window.recent_incidents
+        for one in window.active_incidents
         if one.condition == _OF_NODE
-        and one.resolved_at is None
         and one.subject.of_node() in beside
         and window.now - one.since <= _TOGETHER
     ]

@@ -17,7 +17,7 @@ from gpuvigil.store import Aggregate, Function
 
 from ..evidence import idle_ranks, job_steps, ranks
 from ..evidence.job_steps import AGE, Holders, goes_on, gpus_of_same_holders, holders
-from ..evidence.known_node import active, known_node
+from ..evidence.known_node import known_node
 from ..evidence.power import limits
 from ..window.columns import Floats, Mask, seconds
 from ..window.rows import Row, Rows
@@ -182,8 +182,9 @@ def _holder(window: Window, gpus: Sequence[Subject]) -> str:
 
 def _with_idle(window: Window, finding: Finding, gpus: Sequence[Subject]) -> Finding:
     """Add which of a job's GPUs are idle while these spin, once the hang is a warning."""
+    active = [it for it in window.active_incidents if it.fault == _FAULT.key]
     idle = (
-        idle_ranks.idle_ranks(window, gpus, active(window, _FAULT.key))
+        idle_ranks.idle_ranks(window, gpus, active)
         if finding.severity is Severity.WARNING
         else None
     )

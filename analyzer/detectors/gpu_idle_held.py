@@ -112,7 +112,7 @@ def _waiting(window: Window, gpus: Iterable[Subject]) -> set[Subject]:
     """Return the GPUs whose holders are all held up by an incident, and which were not called idle before."""
     span = window.settings.idle_after_seconds
     held_up = HeldUp.over(window, span, lambda: _measured(window))
-    known = gpus_idle_since(one for one in window.recent_incidents if one.resolved_at is None)
+    known = gpus_idle_since(window.active_incidents)
     held = {gpu: window.held(gpu) for gpu in gpus if gpu.key not in known}
     return {gpu for gpu, them in held.items() if them and all(map(held_up.has, them))}
 

@@ -54,11 +54,7 @@ def _of(rows: Rows, known: Iterable[Subject]) -> Mask:
 
 
 def _stand(window: Window) -> list[Subject]:
-    return [
-        it.subject
-        for it in window.recent_incidents
-        if it.fault == _FAULT.key and it.resolved_at is None
-    ]
+    return [it.subject for it in window.active_incidents if it.fault == _FAULT.key]
 
 
 def _finding(window: Window, node: Subject, row: Row) -> Finding:

@@ -235,9 +235,8 @@ def _without_a_rail(window: Window, scale: Timescale) -> set[str]:
     """Return the jobs that lost a link to a switch in this time: the link's traffic crowds their other links."""
     lately = [
         it
-        for it in window.recent_incidents
+        for it in window.active_incidents
         if it.fault in SWITCHES_DOWN
-        and it.resolved_at is None
         and window.now - it.since < timedelta(seconds=scale.long_seconds(window))
     ]
     ports = {port for it in lately for port in (it.subject, *map(Subject.parse, it.members))}
@@ -445,9 +444,8 @@ def _with_faults(window: Window) -> set[str]:
     """Return keys of ports and nodes with a fault of their own, also by a switch's report; no leaf is named by them."""
     return {
         key
-        for it in window.recent_incidents
+        for it in window.active_incidents
         if it.fault in OF_LINKS
-        and it.resolved_at is None
         and (it.fault not in DETECTOR.faults or it.condition not in _OF_PORTS)
         for key in (it.subject.key, *it.members)
     }

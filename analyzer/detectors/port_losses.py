@@ -126,8 +126,8 @@ def _stood(window: Window, ports: set[Subject]) -> set[Subject]:
     """Return all ports of open group incidents in which one of these ports still loses packets."""
     active = (
         {it.subject, *map(Subject.parse, it.members)}
-        for it in window.recent_incidents
-        if it.fault == _FAULT.key and it.resolved_at is None and it.condition
+        for it in window.active_incidents
+        if it.fault == _FAULT.key and it.condition
     )
     return {port for those in active if not ports.isdisjoint(those) for port in those}
 
@@ -157,7 +157,7 @@ def _called_by(window: Window, them: Sequence[_Lossy], known: set[Subject]) -> S
     """
     ports = {one.port for one in them} | known
     active = sorted(
-        (it for it in window.recent_incidents if it.resolved_at is None and it.subject in ports),
+        (it for it in window.active_incidents if it.subject in ports),
         key=lambda it: (it.since, it.id),
     )
     why = [it.subject for it in active if _FAULT.key in EXPLAINED_BY.get(it.fault, ())]
@@ -170,10 +170,8 @@ def _bad_uplinks(window: Window, ports: Iterable[Subject]) -> Iterator[Subject]:
     """Yield the ends of cables between switches, at these ports' leaves, with an open fault that explains the loss."""
     bad = {
         it.subject
-        for it in window.recent_incidents
-        if it.resolved_at is None
-        and it.subject.device == SWITCH_DEVICE
-        and _FAULT.key in EXPLAINED_BY.get(it.fault, ())
+        for it in window.active_incidents
+        if it.subject.device == SWITCH_DEVICE and _FAULT.key in EXPLAINED_BY.get(it.fault, ())
     }
     if bad:
         whole = window.whole or window

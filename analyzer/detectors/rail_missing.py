@@ -58,9 +58,8 @@ def _is_reported(window: Window, cluster: str, doubt: Doubt) -> bool:
     keys = {port_of(cluster, *it).key for it in doubt.ports}
     return any(
         not WITHOUT_LINK.isdisjoint({it.fault, it.condition})
-        and it.resolved_at is None
         and not keys.isdisjoint({it.subject.key, *it.members})
-        for it in window.recent_incidents
+        for it in window.active_incidents
     )
 
 

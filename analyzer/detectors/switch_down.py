@@ -112,10 +112,9 @@ def _by_numbers(window: Window, rows: Rows, group: Sequence[Drop]) -> Iterator[D
 
 def _stood(window: Window) -> set[str]:
     """Return the keys of the ports in open incidents of switches."""
-    active = (
-        it for it in window.recent_incidents if it.fault == _FAULT.key and it.resolved_at is None
-    )
-    return {member for it in active for member in it.members}
+    return {
+        member for it in window.active_incidents if it.fault == _FAULT.key for member in it.members
+    }
 
 
 def _by_name(window: Window, found: Finding) -> Finding:

@@ -92,9 +92,5 @@ def _rate(bits: Floats, lasted: Floats, speed: Floats, span: float) -> Floats:
 
 
 def _stands(window: Window, rows: Rows, condition: str) -> Mask:
-    stands = {
-        it.subject
-        for it in window.recent_incidents
-        if it.condition == condition and it.resolved_at is None
-    }
+    stands = {it.subject for it in window.active_incidents if it.condition == condition}
     return np.array([port in stands for port in rows.subjects] if stands else False)

@@ -6,15 +6,10 @@ one's. The incident keeps its node meanwhile: under another node it would be a s
 
 from collections.abc import Sequence
 
-from gpuvigil.model import Incident, Subject, fingerprint
+from gpuvigil.model import Subject, fingerprint
 
 from ..window.window import Window
 from .job_steps import gpus_of_same_holders
-
-
-def active(window: Window, fault: str) -> list[Incident]:
-    """Return the active incidents of a fault."""
-    return [it for it in window.recent_incidents if it.fault == fault and it.resolved_at is None]
 
 
 def known_node(window: Window, fault: str, gpus: Sequence[Subject], holder: str) -> Subject:

@@ -56,8 +56,8 @@ def _fallen(window: Window) -> Iterator[tuple[Subject, Drop]]:
 def _known_drops(window: Window) -> Iterator[tuple[Subject, Drop]]:
     """Yield the ports of open incidents of switches that are still down, as of when those began."""
     rows = window.get("port", Span.NOW)
-    for it in window.recent_incidents:
-        if it.fault in SWITCHES_DOWN and it.resolved_at is None:
+    for it in window.active_incidents:
+        if it.fault in SWITCHES_DOWN:
             for port in map(Subject.parse, it.members):
                 row = rows.get(port) if port.kind == "port" else None
                 if row is not None and PORT_DOWN.shows(row):

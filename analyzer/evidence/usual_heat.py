@@ -57,8 +57,8 @@ def _in_warm_air(window: Window, rows: Rows) -> Mask:
     """Tell for each row whether an open incident says that its node's or its rack's air is warm."""
     keys = {
         key
-        for one in window.recent_incidents
-        if one.condition in _AIR and one.resolved_at is None
+        for one in window.active_incidents
+        if one.condition in _AIR
         for key in (one.subject.key, *one.members)
     }
     found = np.zeros(len(rows), np.bool_)

@@ -113,6 +113,11 @@ class Window:
         default_factory=dict, init=False, repr=False, compare=False
     )
 
+    @property
+    def active_incidents(self) -> tuple[Incident, ...]:
+        """The recent incidents that are not over."""
+        return tuple(it for it in self.recent_incidents if it.resolved_at is None)
+
     def once(self, of: Callable[["Window", Asked], Value], asked: Asked) -> Value:
         """Return `of(self, asked)`, computed once and cached; `of` is a module-level function."""
         key = of, asked

@@ -30,10 +30,11 @@ Ask = Callable[[EquipmentMapping, PartTable, int], Sequence[Sample]]
 
 @dataclass(slots=True)
 class Parts:
-    """The parts of one node or rack in one look: how many of each kind, and what has failed."""
+    """The parts of one node or rack in one look: how many of each kind, what has failed, and what has a value."""
 
     counted: Counter[PartKind] = field(default_factory=Counter)
     failed: dict[tuple[PartKind, str], str] = field(default_factory=dict)
+    has_value: dict[tuple[PartKind, str], bool] = field(default_factory=dict)
 
 
 def seen(mapping: EquipmentMapping, ask: Ask) -> dict[str, Parts]:
@@ -45,9 +46,15 @@ def seen(mapping: EquipmentMapping, ask: Ask) -> dict[str, Parts]:
     for number, table in enumerate(mapping.parts, 1):
         for name, part, value in _labelled(mapping, table, number, ask(mapping, table, number)):
             parts = found.setdefault(name, Parts())
+            key = table.kind, part
+            # Of several series of one part any value will do.
+            parts.has_value[key] = value is not None or parts.has_value.get(key, False)
+            if value is None:
+                continue
             parts.counted[table.kind] += 1
             if table.is_failed(value):
-                parts.failed[table.kind, part] = table.text_of(value)
+                parts.failed[key] = table.text_of(value)
+    found = {name: parts for name, parts in found.items() if parts.counted}
     if not found:
         raise NotReadError(f"{mapping.file}: Prometheus has no series for any of its queries")
     return found
@@ -55,8 +62,8 @@ def seen(mapping: EquipmentMapping, ask: Ask) -> dict[str, Parts]:
 
 def _labelled(
     mapping: EquipmentMapping, table: PartTable, number: int, samples: Sequence[Sample]
-) -> Iterator[tuple[str, str, float]]:
-    """Each series with its node or rack, its part and its number; NotReadError where all lack a label."""
+) -> Iterator[tuple[str, str, float | None]]:
+    """Each series with its node or rack, its part and its number, if any; NotReadError where all lack a label."""
     needed = (mapping.whose, table.name)
     complete = [it for it in samples if all(it.labels.get(label) for label in needed)]
     if samples and not complete:
@@ -66,9 +73,9 @@ def _labelled(
             f"{mapping.where(number)}: the answer has no label {label!r}; its labels are {has}"
         )
     for it in complete:
-        value = finite(it.value)
-        if value is not None:
-            yield without_port(it.labels[mapping.whose]), it.labels[table.name][:LONGEST], value
+        # Below zero is no value either: some exporters say -1 where a sensor does not answer.
+        name, part = without_port(it.labels[mapping.whose]), it.labels[table.name][:LONGEST]
+        yield name, part, finite(it.value)
 
 
 class EquipmentWatch:
@@ -119,7 +126,7 @@ class EquipmentWatch:
         parts: Parts,
         at: datetime,
     ) -> None:
-        """Of a node that two files name, what both say."""
+        """Of a node that two files name, what both say; a failed part without a value has not recovered."""
         subject = (
             rack_subject(self._cluster, name)
             if mapping.of_racks
@@ -127,6 +134,9 @@ class EquipmentWatch:
         )
         before = _by_part(self._reported.get(subject.key))
         failed = _by_part(now.get(subject.key))
+        failed |= {
+            key: before[key] for key, has in parts.has_value.items() if key in before and not has
+        }
         for (kind, part), said in parts.failed.items():
             known = before.get((kind, part))
             since = at if known is None else known.since

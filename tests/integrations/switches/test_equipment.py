@@ -170,6 +170,19 @@ def test_what_cannot_be_read_is_neither_well_nor_told(tmp_path: Path) -> None:
     assert failed(site.look()) == {"n1": []}
 
 
+def test_a_failed_part_without_a_value_is_not_well(tmp_path: Path) -> None:
+    site = Site(tmp_path, FANS)
+    site.answers = {"q": [sample("n1", "FAN1", 3), sample("n1", "FAN2", 1)]}
+    assert failed(site.look()) == {"n1": ["fan FAN1: state 3"]}
+    site.answers = {"q": [sample("n1", "FAN1", "NaN"), sample("n1", "FAN2", "NaN")]}
+    assert site.look() == []
+    site.answers = {"q": [sample("n1", "FAN1", "NaN"), sample("n1", "FAN2", 1)]}
+    assert failed(site.look()) == {"n1": ["fan FAN1: state 3"]}
+    again = [sample("n1", "FAN1", value) for value in ("NaN", 1, "NaN")]
+    site.answers = {"q": [*again, sample("n1", "FAN2", "NaN")]}
+    assert failed(site.look()) == {"n1": []}
+
+
 def test_an_answer_that_says_nothing_is_one_line(tmp_path: Path) -> None:
     site = Site(tmp_path, FANS)
     site.answers = {"q": []}
