@@ -161,13 +161,19 @@ def losses(
     checkpoints: Mapping[Key, datetime] | None = None,
 ) -> Sequence[Loss]:
     """Return the jobs that a failure ended, newest first; `checkpoints` has when each wrote its last."""
-    by_node: defaultdict[str, list[Incident]] = defaultdict(list)
-    for one in incidents:
-        for key in {Subject.parse(it).of_node().key for it in affected_keys(one)}:
-            by_node[key].append(one)
+    by_node = incidents_by_node(incidents)
     found = (_loss(job, by_node, checkpoints or {}) for job in jobs)
     told = [one for one in found if one is not None]
     return sorted(told, key=lambda one: one.job.ended_at, reverse=True)
+
+
+def incidents_by_node(incidents: Iterable[Incident]) -> Mapping[str, Sequence[Incident]]:
+    """Return the incidents that affect each node or anything in it, by the node's key."""
+    found: defaultdict[str, list[Incident]] = defaultdict(list)
+    for one in incidents:
+        for key in {Subject.parse(it).of_node().key for it in affected_keys(one)}:
+            found[key].append(one)
+    return found
 
 
 def _loss(

@@ -14,7 +14,6 @@ from gpuvigil.clock import moment
 from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.faults.conditions import CONDITIONS
 from gpuvigil.faults.symptoms import PORT_DOWN, STARTS_WITHIN_SECONDS
-from gpuvigil.lifecycle import ACTIVE, State
 from gpuvigil.model import Event, EventKind, Evidence, Finding, Inventory, Severity, Subject
 from gpuvigil.store import Aggregate, Function
 from gpuvigil.topology.link_names import device_name
@@ -343,10 +342,8 @@ def _is_heard(window: Window, node: Subject) -> bool:
 
 
 def _is_told(window: Window, port: Subject) -> bool:
-    return any(
-        one.subject == port and one.fault == "port_down" and State(one.state) in ACTIVE
-        for one in window.recent_incidents
-    )
+    told = window.active_incidents
+    return any(one.subject == port and one.fault == "port_down" for one in told)
 
 
 def _was_up(window: Window, port: Subject, downs: list[Event]) -> bool:

@@ -112,7 +112,7 @@ def _init(chosen: argparse.Namespace) -> None:
     services.start()
     services.wait_until_ready(config)
     print(f"started  {', '.join(services.SERVICES)}, now and at every boot\n")
-    print(f"Sign in, once, within a day:\n  {services.sign_in_link(SITE_CONFIG)}")
+    print(f"Sign in, once, within a day:\n  {services.sign_in_link()}")
     listen = config.dashboard.listen
     if listen in {"127.0.0.1", "::1", "localhost"}:
         port, host = config.dashboard.port, socket.gethostname()

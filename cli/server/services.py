@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from gpuvigil.config import Config
 from gpuvigil.errors import ConfigError, GpuvigilError
+from gpuvigil.state_directory import SITE_CONFIG
 from gpuvigil.systemd import gives_up, last_line, run
 
 SERVICES = ("hub", "analyze", "alert", "dashboard", "report")
@@ -53,7 +54,7 @@ def start() -> None:
             )
 
 
-def wait_until_ready(config: Config, seconds: float = _SECONDS) -> None:
+def wait_until_ready(config: Config) -> None:
     """Wait until hub and dashboard answer and all units run; GpuvigilError quotes a failed one's last line."""
     listen, port = config.dashboard.listen, config.dashboard.port
     host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(listen, listen)
@@ -61,7 +62,7 @@ def wait_until_ready(config: Config, seconds: float = _SECONDS) -> None:
         "hub": (f"{config.hub.url.split(',')[0].strip()}/readyz", config.hub.ca_file),
         "dashboard": (f"http://{host}:{port}/healthz", None),
     }
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + _SECONDS
     for name, (url, authority) in asked.items():
         while not _answers(url, authority):
             if gives_up(f"gpuvigil@{name}"):
@@ -69,7 +70,7 @@ def wait_until_ready(config: Config, seconds: float = _SECONDS) -> None:
                 raise GpuvigilError(f"the {name} does not stay up; {last}")
             if time.monotonic() >= deadline:
                 last = last_line(f"gpuvigil@{name}")
-                raise GpuvigilError(f"the {name} is not ready after {seconds:.0f} s; {last}")
+                raise GpuvigilError(f"the {name} is not ready after {_SECONDS:.0f} s; {last}")
             time.sleep(_LOOK_SECONDS)
     for name in SERVICES:
         if run(["systemctl", "is-active", f"gpuvigil@{name}.service"])[0] != 0:
@@ -94,9 +95,9 @@ def _answers(url: str, authority: Path | None) -> bool:
         return False
 
 
-def sign_in_link(file: Path) -> str:
+def sign_in_link() -> str:
     """Return a link that signs in whoever opens it."""
-    code, said = run([sys.executable, "-P", "-m", "gpuvigil", "url", "--config", str(file)])
+    code, said = run([sys.executable, "-P", "-m", "gpuvigil", "url", "--config", str(SITE_CONFIG)])
     if code != 0:
         raise GpuvigilError(f"no sign-in link can be made: {said}")
     # Where people come from elsewhere, a second line has the address for this machine.

@@ -4,7 +4,7 @@ import argparse
 import os
 import socket
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -84,9 +84,9 @@ def diagnose(config: Config, file: Path | None, seconds: float) -> list[Diagnosi
     return found
 
 
-def _configuration(file: Path | None, environment: Mapping[str, str] = os.environ) -> Diagnosis:
+def _configuration(file: Path | None) -> Diagnosis:
     """Return which configuration file is used; the collector of `up` is unknown without its file."""
-    if of_up := file_of_up(file, environment):
+    if of_up := file_of_up(file, os.environ):
         text = "none is named: what follows is not about the collector of 'gpuvigil up'"
         return limited("configuration", text, f"for that, gpuvigil doctor --config {of_up}")
     return ok("configuration", str(file) if file else "defaults and variables: no file")

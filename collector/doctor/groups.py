@@ -83,10 +83,8 @@ def _words(metrics: Sequence[Metric], gpu: Readable) -> tuple[str, str]:
     text = f"{len(metrics) - len(lacking)} of {len(metrics)}"
     if not lacking:
         return text, ""
-    forbidden = sorted(
-        {call for metric in lacking for call in _refusing(metric, gpu, forbidden=True)}
-    )
-    others = [m.name for m in lacking if not _refusing(m, gpu, forbidden=True)]
+    forbidden = sorted({call for metric in lacking for call in _forbidden(metric, gpu)})
+    others = [m.name for m in lacking if not _forbidden(m, gpu)]
     if others:
         text += f"; not on this GPU or driver: {', '.join(others)}"
     if forbidden:
@@ -94,8 +92,7 @@ def _words(metrics: Sequence[Metric], gpu: Readable) -> tuple[str, str]:
     return text, ""
 
 
-def _refusing(metric: Metric, gpu: Readable, *, forbidden: bool) -> list[str]:
-    """Return the metric's calls that this GPU refuses for want of permission, or for other reasons."""
+def _forbidden(metric: Metric, gpu: Readable) -> list[str]:
+    """Return the metric's calls that this GPU refuses for want of permission."""
     calls = re.findall(r"nvml\w+", metric.source)
-    wanted = Unmeasured.NO_PERMISSION
-    return [c for c in calls if c in gpu.refused and (gpu.refused[c] is wanted) == forbidden]
+    return [call for call in calls if gpu.refused.get(call) is Unmeasured.NO_PERMISSION]

@@ -22,6 +22,7 @@ from gpuvigil.errors import GpuvigilError
 
 from ..agent import privileges
 from ..agent.control_socket import NoAgentError, ask
+from ..inference.binding import listening
 from ..sensors.ports import PortSensor
 from .diagnosis import Diagnosis, limited, missing, ok
 
@@ -115,12 +116,12 @@ def access(settings: CollectorSettings) -> list[Diagnosis]:
 def dcgm(settings: CollectorSettings) -> list[Diagnosis]:
     """Return whether another program publishes the same numbers."""
     running = _running(settings.proc_root, _DCGM_PROGRAMS)
-    listening = _is_listened_on(settings.proc_root, _DCGM_PORT)
-    if not running and not listening:
+    is_listened_on = any(listening(str(settings.proc_root), _DCGM_PORT))
+    if not running and not is_listened_on:
         text = "none here; /metrics has our own names, docs/metrics.md says which DCGM name each is"
         return [ok("dcgm-exporter", text)]
     who = [f"{name} (process {pid})" for name, pid in running]
-    who += [f"port {_DCGM_PORT} is listened on"] if listening else []
+    who += [f"port {_DCGM_PORT} is listened on"] if is_listened_on else []
     text = (
         f"{', '.join(who)}: both may run; our names are not DCGM's, so do not relabel them to"
         " DCGM's here: sums on dashboards would double"
@@ -136,20 +137,6 @@ def _running(proc_root: Path, programs: tuple[str, ...]) -> list[tuple[str, int]
             if name in programs:
                 found.append((name, int(file.parent.name)))
     return sorted(found)
-
-
-def _is_listened_on(proc_root: Path, port: int) -> bool:
-    """Return whether something listens on the port.
-
-    In /proc/net/tcp and tcp6 ports are written in hexadecimal.
-    """
-    for table in ("net/tcp", "net/tcp6"):
-        with suppress(OSError):
-            for line in (proc_root / table).read_text().splitlines()[1:]:
-                words = line.split()
-                if words[1].endswith(f":{port:04X}") and words[3] == _LISTENS:
-                    return True
-    return False
 
 
 def clock() -> list[Diagnosis]:

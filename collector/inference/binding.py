@@ -83,7 +83,7 @@ def _parent(folder: str) -> int:
 
 
 def _listens(folder: str, where: Address, own: str) -> bool:
-    inodes = _inodes(folder, where.port)
+    inodes = {f"socket:[{words[9]}]" for words in listening(folder, where.port)}
     if not inodes or not _is_its_address(folder, where, own):
         return False
     try:
@@ -95,11 +95,6 @@ def _listens(folder: str, where: Address, own: str) -> bool:
             if os.readlink(f"{folder}/fd/{name}") in inodes:
                 return True
     return False
-
-
-def _inodes(folder: str, port: int) -> frozenset[str]:
-    """Return the sockets that listen on the port in the process's network namespace, by link name."""
-    return frozenset(f"socket:[{words[9]}]" for words in listening(folder, port))
 
 
 def listening(folder: str, port: int) -> Iterator[list[str]]:

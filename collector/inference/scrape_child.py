@@ -44,10 +44,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _ask_and_write(where: Address) -> None:
-    _write(ask(where))
-
-
-def _write(answer: Answer) -> None:
+    answer = ask(where)
     with _SAYING:
         sys.stdout.write(line(answer) + "\n")
         sys.stdout.flush()

@@ -12,7 +12,7 @@ from typing import Any
 from gpuvigil.model import MOST_RANKS, Collective, RankState, RankStatus, Source, spans
 
 from . import containers
-from .unreadable import UnreadableError
+from .unreadable import UnreadableError, flag
 
 MOST_GROUPS = 8  # reported per look
 MOST_ENTRIES = 100_000
@@ -91,14 +91,14 @@ def _add(
     entry: Mapping[str, Any], groups: dict[str, GroupProgress], numbers: dict[str, str]
 ) -> None:
     """Add an entry to its group's progress; of several with one number (coalesced) the last counts."""
-    if _flag(entry["is_p2p"]):
+    if flag(entry["is_p2p"]):
         return
     name = _text(entry["process_group"][0])
     numbers[str(_whole(entry["pg_id"]))] = name
     progress = groups.setdefault(name, GroupProgress())
     number = _whole(entry["collective_seq_id"])
     backend, _, operation = _text(entry["profiling_name"]).rpartition(":")
-    is_open = not _flag(entry["retired"]) if backend == "gloo" else entry["state"] != "completed"
+    is_open = not flag(entry["retired"]) if backend == "gloo" else entry["state"] != "completed"
     before = progress.operations.get(number)
     progress.operations[number] = operation if before in {None, operation} else "several"
     if number >= progress.reached:
@@ -125,12 +125,6 @@ def _whole(value: object) -> int:
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool) or not -1 <= value < 2**53:
         raise TypeError("a number was expected")
-    return value
-
-
-def _flag(value: object) -> bool:
-    if not isinstance(value, bool):
-        raise TypeError("true or false was expected")
     return value
 
 

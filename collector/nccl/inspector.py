@@ -17,12 +17,11 @@ from time import time_ns
 from typing import Any
 
 from .dump_files import stat_of
-from .unreadable import UnreadableError
+from .unreadable import UnreadableError, number, text
 
 # An operation takes some 450 bytes: this is the last 500 of a file.
 TAIL_BYTES, LONGEST_LINE = 256 * 1024, 8 * 1024
 _MOST_FILES, _MOST_NAMES = 64, 65_536
-_LONGEST = 128
 # In these the root, or all ranks but the root, finish early and wait for nobody.
 _ROOTED = frozenset({"Broadcast", "Reduce", "Gather", "Scatter"})
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
@@ -64,30 +63,18 @@ def parse(line: bytes, owner: int) -> Op | None:
 def _op(value: Mapping[str, Any], owner: int) -> Op:
     header, about, found = value["header"], value["metadata"], value["coll_perf"]
     return Op(
-        communicator=_text(header["id"]),
-        size=_whole(header["n_ranks"]),
-        rank=_whole(header["rank"]),
-        host=_text(about["hostname"]),
-        pid=_whole(about["pid"]),
-        operation=_text(found["coll"]),
-        number=_whole(found["coll_sn"]),
-        microseconds=_whole(found["coll_exec_time_us"]),
-        clock=_text(found.get("coll_timing_source", "")),
+        communicator=text(header["id"]),
+        size=number(header["n_ranks"]),
+        rank=number(header["rank"]),
+        host=text(about["hostname"]),
+        pid=number(about["pid"]),
+        operation=text(found["coll"]),
+        number=number(found["coll_sn"]),
+        microseconds=number(found["coll_exec_time_us"]),
+        clock=text(found.get("coll_timing_source", "")),
         owner=owner,
-        written=_whole(about.get("dump_timestamp_us", 0)),
+        written=number(about.get("dump_timestamp_us", 0)),
     )
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str) or len(value) > _LONGEST or not value.isprintable():
-        raise TypeError("a text was expected")
-    return value
-
-
-def _whole(value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**53:
-        raise TypeError("a number was expected")
-    return value
 
 
 def read(

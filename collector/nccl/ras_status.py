@@ -9,13 +9,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .unreadable import TooLargeError, UnreadableError
+from .unreadable import TooLargeError, UnreadableError, flag, number, text
 
 # 1,024 GPUs in six communicators answer 3.4 MB (555 bytes for a rank of a communicator); parsing takes
 # up to twenty times as much memory.
 LARGEST_BYTES = 4 * 1024 * 1024
 MOST_COMMUNICATORS, MOST_RANKS = 4_096, 65_536
-_LONGEST = 128
 # ncclResult_t, nccl.h.in:44: success, and in progress.
 FINE, IN_PROGRESS = 0, 7
 
@@ -101,16 +100,16 @@ def _status(value: Mapping[str, Any]) -> Status:
     if sum(len(one["ranks"]) + len(one["missing_ranks"]) for one in said) > MOST_RANKS:
         raise ValueError(f"over {MOST_RANKS} ranks")
     return Status(
-        version=_text(value["nccl_version"]),
+        version=text(value["nccl_version"]),
         communicators=tuple(map(_communicator, said)),
-        timeouts=_count(value["ras"]["timeouts_count"]),
+        timeouts=number(value["ras"]["timeouts_count"]),
     )
 
 
 def _communicator(value: Mapping[str, Any]) -> Communicator:
     return Communicator(
-        key=f"{_text(value['hash'])} {_text(value['secondary_hash'])}",
-        size=_count(value["size"]),
+        key=f"{text(value['hash'])} {text(value['secondary_hash'])}",
+        size=number(value["size"]),
         ranks=tuple(map(_rank, value["ranks"])),
         missing=tuple(map(_missing, value["missing_ranks"])),
     )
@@ -122,53 +121,28 @@ def _rank(value: Mapping[str, Any]) -> Rank:
     if len(counts) > 64:
         raise ValueError("over 64 types of collectives")
     return Rank(
-        rank=_count(value["rank"]),
+        rank=number(value["rank"]),
         place=_place(value),
-        init_state=_count(status["init_state"]),
-        async_error=_count(status["async_error"]),
-        ending=_flag(status["finalize_called"]) or _flag(status["destroy_flag"]),
-        aborted=_flag(status["abort_flag"]),
-        counts={_text(name): _count(count) for name, count in counts.items()},
+        init_state=number(status["init_state"]),
+        async_error=number(status["async_error"]),
+        ending=flag(status["finalize_called"]) or flag(status["destroy_flag"]),
+        aborted=flag(status["abort_flag"]),
+        counts={text(name): number(count) for name, count in counts.items()},
     )
 
 
 def _missing(value: Mapping[str, Any]) -> Missing:
     status = value["status"]
     return Missing(
-        rank=_count(value["rank"]),
+        rank=number(value["rank"]),
         place=_place(value),
-        unresponsive=_flag(status["unresponsive"]),
-        dead=_flag(status["considered_dead"]),
+        unresponsive=flag(status["unresponsive"]),
+        dead=flag(status["considered_dead"]),
     )
 
 
 def _place(value: Mapping[str, Any]) -> Place:
-    return Place(_text(value["host"]), _number(value["pid"]), _number(value["nvml_dev"]))
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str) or len(value) > _LONGEST or not value.isprintable():
-        raise TypeError("a text was expected")
-    return value
-
-
-def _number(value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not -1 <= value < 2**53:
-        raise TypeError("a number was expected")
-    return value
-
-
-def _count(value: object) -> int:
-    number = _number(value)
-    if number < 0:
-        raise ValueError("a count was expected")
-    return number
-
-
-def _flag(value: object) -> bool:
-    if not isinstance(value, bool):
-        raise TypeError("true or false was expected")
-    return value
+    return Place(text(value["host"]), number(value["pid"], -1), number(value["nvml_dev"], -1))
 
 
 def numbers_in_the_job(communicators: Iterable[Communicator]) -> dict[Place, int]:

@@ -101,7 +101,7 @@ class Record:
                 at=from_text(_text(value, "at")),
                 subject=_text(value, "subject"),
                 body=_mapping(value.get("body", {})),
-                parent=_optional_text(value, "parent"),
+                parent=None if value.get("parent") is None else _text(value, "parent"),
                 due_at=None if due_at is None else from_text(str(due_at)),
                 version=int(value.get("version", 1)),
                 sequence=value.get("sequence"),
@@ -129,10 +129,6 @@ def _text(value: Mapping[str, Any], key: str) -> str:
     if not isinstance(text, str) or not text:
         raise ValueError(f"a record's {key} must be a text that is not empty")
     return text
-
-
-def _optional_text(value: Mapping[str, Any], key: str) -> str | None:
-    return None if value.get(key) is None else _text(value, key)
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from ..clock import Clock, SystemClock
+from ..clock import SystemClock
 from ..config import Config, StoreSettings, secret_source
 from ..hub_client import Hub, service_hubs
 from ..hub_client.tls import trust
@@ -10,12 +10,12 @@ from . import Store
 from .external import HubWithExternalStore, NodesHeardByStore
 
 
-def open_store(settings: StoreSettings, clock: Clock | None = None) -> Store:
+def open_store(settings: StoreSettings) -> Store:
     """Return the configured store outside the hub; ConfigError for a secret's file that cannot be read.
 
     The libraries of a kind of store are loaded only when it is used.
     """
-    clock = clock or SystemClock()
+    clock = SystemClock()
     if settings.kind == "victoriametrics":
         from .victoriametrics import VictoriaMetricsStore  # noqa: PLC0415
 

@@ -9,6 +9,8 @@ import tomllib
 from gpuvigil.errors import ConfigError
 from gpuvigil.model.equipment import PartKind
 
+from .mapping import check_keys, text_of_key
+
 NODE, RACK, PARTS = "node", "rack", "parts"
 _NEEDED, _MORE = ("kind", "query", "name"), ("unit", "failed", "above", "below")
 _LIMITS = ("failed", "above", "below")
@@ -79,7 +81,7 @@ def parse(text: str, file: str) -> EquipmentMapping:
         raise ConfigError(f"{file}: {PARTS} must be tables: [[{PARTS}]]")
     return EquipmentMapping(
         file=file,
-        whose=_text(file, key, whole[key]),
+        whose=text_of_key(file, key, whole[key]),
         of_racks=key == RACK,
         parts=tuple(
             _table(f"{file}: [[{PARTS}]] {number}", it) for number, it in enumerate(tables, 1)
@@ -90,30 +92,20 @@ def parse(text: str, file: str) -> EquipmentMapping:
 def _table(where: str, said: Any) -> PartTable:
     if not isinstance(said, dict):
         raise ConfigError(f"{where} must be a table")
-    known = sorted((*_NEEDED, *_MORE))
-    if unknown := sorted(set(said) - set(known)):
-        raise ConfigError(f"{where}: {unknown[0]} is unknown; known are {', '.join(known)}")
-    if missing := [key for key in _NEEDED if key not in said]:
-        raise ConfigError(f"{where}: {missing[0]} is missing")
+    check_keys(where, said, _NEEDED, _MORE)
     if sum(key in said for key in _LIMITS) != 1:
         raise ConfigError(f"{where}: say when it has failed by one of {', '.join(_LIMITS)}")
     if said["kind"] not in _KINDS:
         raise ConfigError(f"{where}: kind must be one of {', '.join(sorted(_KINDS))}")
     return PartTable(
         kind=_KINDS[said["kind"]],
-        query=_text(where, "query", said["query"]),
-        name=_text(where, "name", said["name"]),
-        unit=_text(where, "unit", said["unit"]) if "unit" in said else "",
+        query=text_of_key(where, "query", said["query"]),
+        name=text_of_key(where, "name", said["name"]),
+        unit=text_of_key(where, "unit", said["unit"]) if "unit" in said else "",
         failed=_numbers(where, said["failed"]) if "failed" in said else (),
         above=_number(where, "above", said["above"]) if "above" in said else None,
         below=_number(where, "below", said["below"]) if "below" in said else None,
     )
-
-
-def _text(where: str, key: str, value: Any) -> str:
-    if not isinstance(value, str) or not value.strip():
-        raise ConfigError(f"{where}: {key} must be a text that is not empty")
-    return value
 
 
 def _numbers(where: str, value: Any) -> tuple[float, ...]:

@@ -83,8 +83,8 @@ def parse(text: str, file: str) -> SwitchMapping:
         whole = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{file}: {error}") from None
-    _known(file, whole, (*_LABELS, STATE), tuple(_KEYS))
-    labels = {key: _text(file, key, whole[key]) for key in _LABELS}
+    check_keys(file, whole, (*_LABELS, STATE), tuple(_KEYS))
+    labels = {key: text_of_key(file, key, whole[key]) for key in _LABELS}
     tables = {
         name: _table(f"{file}: [{name}]", name, said)
         for name, said in whole.items()
@@ -102,13 +102,14 @@ def _table(where: str, name: str, said: Any) -> Table:
     if not isinstance(said, dict):
         raise ConfigError(f"{where} must be a table")
     needed, more = _KEYS[name]
-    _known(where, said, needed, more)
+    check_keys(where, said, needed, more)
     return Table(**{key: _value(where, key, value) for key, value in said.items()})
 
 
-def _known(
+def check_keys(
     where: str, said: Mapping[str, Any], needed: tuple[str, ...], more: tuple[str, ...]
 ) -> None:
+    """Raise ConfigError for a key that is unknown, or for one of `needed` that is missing."""
     known = sorted({*needed, *more})
     if unknown := sorted(set(said) - set(known)):
         raise ConfigError(f"{where}: {unknown[0]} is unknown; known are {', '.join(known)}")
@@ -127,10 +128,11 @@ def _value(where: str, key: str, value: Any) -> Any:
         if not isinstance(value, dict):
             raise ConfigError(f"{where}: {key} must be a table, as {{ SPEED_400GB = 400e9 }}")
         return {meant(text): _number(where, text, number) for text, number in value.items()}
-    return _text(where, key, value)
+    return text_of_key(where, key, value)
 
 
-def _text(where: str, key: str, value: Any) -> str:
+def text_of_key(where: str, key: str, value: Any) -> str:
+    """Return the value of a key that must be a text; ConfigError if it is none, or empty."""
     if not isinstance(value, str) or not value.strip():
         raise ConfigError(f"{where}: {key} must be a text that is not empty")
     return value

@@ -1,6 +1,5 @@
 """Jobs that a failure ended in a span, with their GPUs and their last checkpoint."""
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -12,6 +11,7 @@ from accounting.jobs.losses import (
     Ended,
     Loss,
     Restart,
+    incidents_by_node,
     losses,
     may_have_failed,
     of_job,
@@ -19,7 +19,6 @@ from accounting.jobs.losses import (
 )
 from accounting.usage.model import cluster_key
 from gpuvigil.errors import HubError, StoreError
-from gpuvigil.faults.affected import affected_keys
 from gpuvigil.hub_client import Hub
 from gpuvigil.model import Allocation, Incident, Job, RecordKind, Subject, readable
 
@@ -76,10 +75,7 @@ def ran_again(found: Iterable[Loss], jobs: Iterable[Job]) -> tuple[Restart, ...]
 
 def _with_gpus(hub: Hub, jobs: Sequence[Ended], incidents: Iterable[Incident]) -> list[Ended]:
     """Return the jobs, with their GPUs added for those on whose nodes something failed at the time."""
-    times: defaultdict[str, list[Incident]] = defaultdict(list)
-    for one in incidents:
-        for key in {Subject.parse(it).of_node().key for it in affected_keys(one)}:
-            times[key].append(one)
+    times = incidents_by_node(incidents)
     asked = [one for one in reversed(jobs) if _may_be(one, times)][:MOST_ASKED]
     keys = {one.key: _gpus(hub, one) for one in asked}
     return [replace(one, gpu_keys=keys.get(one.key, one.gpu_keys)) for one in jobs]

@@ -148,10 +148,13 @@ def test_only_what_is_missing_keeps_a_collector_from_its_work() -> None:
 def proc(root: Path, *, port: int | None = None, programs: tuple[str, ...] = ()) -> Path:
     """A procfs with these programs, and a listener on this port."""
     (root / "net").mkdir(parents=True)
-    rows = ["  sl  local_address rem_address   st tx_queue"]
+    rows = [
+        "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode"
+    ]
     if port is not None:
-        rows.append(f"   0: 00000000:{port:04X} 00000000:0000 0A 00000000:00000000")
-        rows.append(f"   1: 0100007F:{port + 1:04X} 0100007F:1F90 01 00000000:00000000")
+        rest = "00000000:00000000 00:00000000 00000000 0 0 900 1"
+        rows.append(f"   0: 00000000:{port:04X} 00000000:0000 0A {rest}")
+        rows.append(f"   1: 0100007F:{port + 1:04X} 0100007F:1F90 01 {rest}")
     (root / "net/tcp").write_text("\n".join(rows) + "\n")
     for pid, name in enumerate(programs, 100):
         (root / str(pid)).mkdir()

@@ -156,7 +156,7 @@ GOOD = status(communicator([rank(0, 1), rank(1, 2)], [missing(2)]))
         (b"null", "not as NCCL writes it"),
         (b"{}", "not as NCCL writes it"),
         (b"[]", "not as NCCL writes it"),
-        (GOOD.replace('"size": 3', '"size": -1').encode(), "a count was expected"),
+        (GOOD.replace('"size": 3', '"size": -1').encode(), "a number was expected"),
         (GOOD.replace('"size": 3', '"size": true').encode(), "a number was expected"),
         (GOOD.replace('"size": 3', '"size": 1e400').encode(), "a number was expected"),
         (GOOD.replace('"size": 3', f'"size": {2**53}').encode(), "a number was expected"),
