@@ -97,7 +97,7 @@ class Steps:
 class Activity:
     """One job over a span: means over its GPUs, nodes and ports; None is not measured.
 
-    Shares are of a link's speed.
+    Shares are of the maximum: of a power limit, or of a link's speed.
     """
 
     gpus: int
@@ -109,8 +109,10 @@ class Activity:
     sm_most_percent: float | None = None
     tensor_percent: float | None = None
     dram_percent: float | None = None
+    power_share: float | None = None
     nvlink_bytes_per_second: float | None = None
     nvlink_share: float | None = None
+    pcie_bytes_per_second: float | None = None
     pcie_share: float | None = None
     fabric_share: float | None = None  # of the ports that its nodes communicate through
     fabric_wait_percent: float | None = None

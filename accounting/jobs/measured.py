@@ -23,6 +23,9 @@ _OF_GPUS = tuple(
         (_MAX, "sm_activity_percent"),
         (_MEAN, "tensor_activity_percent"),
         (_MEAN, "dram_activity_percent"),
+        (_MEAN, "power_watts"),
+        (_MAX, "power_limit_watts"),
+        (_MEAN, "sm_clock_hertz"),
         (Function.INCREASE, "nvlink_receive_bytes"),
         (_MAX, "nvlink_links_up"),
         (_MEAN, "pcie_receive_bytes_per_second"),
@@ -208,8 +211,12 @@ class Rank:
     sm_most_percent: float | None = None
     tensor_percent: float | None = None
     dram_percent: float | None = None
+    watts: float | None = None
+    limit_watts: float | None = None
+    clock_hertz: float | None = None
     nvlink_bytes_per_second: float | None = None
     nvlink_share: float | None = None
+    pcie_bytes_per_second: float | None = None
     pcie_share: float | None = None
     steps_made: float | None = None
     step_seconds: float | None = None  # of its last steps, also where it makes none now
@@ -250,8 +257,12 @@ def rank(key: str, row: Row | None, span: timedelta, tick_seconds: float) -> Ran
         sm_most_percent=row.get("sm_activity_percent_max"),
         tensor_percent=row["tensor_activity_percent_mean"],
         dram_percent=row["dram_activity_percent_mean"],
+        watts=row["power_watts_mean"],
+        limit_watts=row["power_limit_watts_max"],
+        clock_hertz=row["sm_clock_hertz_mean"],
         nvlink_bytes_per_second=nvlink,
         nvlink_share=_of(nvlink, _nvlink_speed(row)),
+        pcie_bytes_per_second=pcie,
         pcie_share=_of(pcie, _pcie_speed(row)),
         steps_made=row.get("step_increase"),
         step_seconds=row.get("step_seconds_mean"),
@@ -340,8 +351,12 @@ def activity(
         sm_most_percent=mean("sm_most_percent"),
         tensor_percent=mean("tensor_percent"),
         dram_percent=mean("dram_percent"),
+        power_share=_share(
+            [(one.watts, one.limit_watts) for one in ranks if one.watts is not None]
+        ),
         nvlink_bytes_per_second=mean("nvlink_bytes_per_second"),
         nvlink_share=mean("nvlink_share"),
+        pcie_bytes_per_second=mean("pcie_bytes_per_second"),
         pcie_share=mean("pcie_share"),
         fabric_share=mean("fabric_share", of_ports),
         fabric_wait_percent=mean("fabric_wait_percent", of_ports),
