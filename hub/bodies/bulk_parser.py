@@ -117,7 +117,6 @@ class _Work:
             self._keep_only(self._cut.regular)
         if not len(self._origin.texts):
             return
-        self._cut.pieces()
         schemas = self._cut.schemas()
         codes = schemas.indices.to_numpy()
         sizes = np.bincount(codes)

@@ -72,8 +72,8 @@ class SplitLines:
         edges = zip(self.edges[indexes] + 1, self.edges[indexes + 1], strict=True)
         return [self.text[start:end] for start, end in edges]
 
-    def pieces(self) -> None:
-        """Find names and values; every row must be regular."""
+    def schemas(self) -> pa.DictionaryArray:
+        """Return each row without its values, and find these; every row must be regular."""
         starts_value = self._kinds == _EQUALS
         starts_value[self._times] = True
         pairs = np.flatnonzero(starts_value)
@@ -85,17 +85,13 @@ class SplitLines:
         offsets[1:-1:2], offsets[2:-1:2] = starts, ends
         self._pieces = strings(offsets, pa.py_buffer(self.text))
         self._first = np.concatenate(([0], np.flatnonzero(kinds == _SPACE)[:-1] + 1))
-        self._pairs = len(pairs)
-
-    def schemas(self) -> pa.DictionaryArray:
-        """Return each row without its values."""
-        names = self._pieces.take(pa.array(np.arange(0, 2 * self._pairs, 2)))
+        names = self._pieces.take(pa.array(np.arange(0, 2 * len(pairs), 2)))
         _, offsets, content = names.buffers()
-        edges = np.frombuffer(offsets, np.int32)[np.append(self._first, self._pairs)]
+        edges = np.frombuffer(offsets, np.int32)[np.append(self._first, len(pairs))]
         return strings(edges, content).dictionary_encode()
 
     def values(self, rows: Indexes, index: int) -> pa.StringArray:
-        """Return the value at `index` in each of some rows of one schema."""
+        """Return the value at `index` in each of some rows of one schema; after `schemas`."""
         return self._pieces.take(pa.array(2 * (self._first[rows] + index) + 1))
 
 
