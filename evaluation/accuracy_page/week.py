@@ -8,6 +8,7 @@ from typing import Any
 
 from accounting.chance import Interval, exact_rate
 from gpuvigil.model import Severity
+from gpuvigil.numbers_in_words import counted
 
 from ..baselines import OURS
 from ..fleets import WEEK_DAYS, WEEK_FAULTS, WEEK_NODES
@@ -108,13 +109,15 @@ def _goals(plays: Sequence[Play], node_days: float) -> Iterator[tuple[str, str, 
         (
             Rate(sum(one.false(Severity.WARNING) for one in ours), node_days),
             WRONG_WARNINGS,
-            "warnings",
+            "warning",
         ),
-        (wrong_notes(ours), WRONG_NOTES, "infos"),
+        (wrong_notes(ours), WRONG_NOTES, "info"),
     )
     for rate, most, what in rates:
         if rate is not None and rate.value is not None:
-            words = f"at most {most:g} wrong {what} per {PER_NODE_DAYS:,.0f} node-days"
+            words = (
+                f"at most {counted(int(most), f'wrong {what}')} per {PER_NODE_DAYS:,.0f} node-days"
+            )
             yield words, f"{_rate(rate.value, rate.interval)}, {rate.count:,}", _verdict(rate, most)
 
 

@@ -127,7 +127,7 @@ def test_each_goal_has_its_number_its_interval_and_its_verdict() -> None:
     assert middle.endswith("| 2, of 14 faults with messages | met |")
     critical = rows["no wrong critical in 10,000 node-days"]
     assert "| 0 in 3,500, per 1,000 below 1.05 | none, in fewer than asked for |" in critical
-    warnings = rows["at most 1 wrong warnings per 1,000 node-days"]
+    warnings = rows["at most 1 wrong warning per 1,000 node-days"]
     assert warnings.endswith("| 2.0 (0.8 to 4.1), 7 | missed, not certain |")
     infos = rows["at most 20 wrong infos per 1,000 node-days"]
     assert infos.endswith("| 2.9 (1.4 to 5.3), 10 | met |")
