@@ -30,8 +30,9 @@ from ..evidence.job_pace import (
 )
 from ..evidence.last_ranks import LAST_TITLES, LastRank, Why, last_ranks
 from ..evidence.lost_pace import changed_at, evidence_of, is_by_clock
+from ..evidence.power import least_at_work, limits
 from ..evidence.waits import waited_for
-from ..window.columns import Mask
+from ..window.columns import Mask, per_group
 from ..window.holdings import holder_key
 from ..window.window import Span, Window
 from . import Detector
@@ -323,10 +324,10 @@ def _note(window: Window, steps: own_steps.OwnSteps, rows: Sequence[int]) -> Fin
 
 def _seen(window: Window, scale: Timescale) -> list[Finding]:
     change = window.once(change_of, scale)
-    if change is None or not change.slow.any():
+    if change is None or not (slow := change.slow & _at_work(window, change)).any():
         return []
     jobs: dict[int, dict[Subject, list[int]]] = defaultdict(lambda: defaultdict(list))
-    for row in np.flatnonzero(change.slow).tolist():
+    for row in np.flatnonzero(slow).tolist():
         jobs[int(change.job[row])][change.rows.subjects[row].of_node()].append(row)
     return [
         _of_node(window, scale, change, node, rows)
@@ -338,6 +339,14 @@ def _seen(window: Window, scale: Timescale) -> list[Finding]:
         # A change on all GPUs of a node within one minute comes from how the node was read.
         if len(rows) == 1 or scale.now is Span.STEADY
     ]
+
+
+def _at_work(window: Window, change: Change) -> Mask:
+    """Tell which GPUs are of a job whose middle GPU draws what none at rest does: near rest, chips differ by themselves."""
+    steady, limit = window.get("gpu", Span.STEADY), draws_least.LIMIT.column
+    least = least_at_work(limits(window, change.rows, limit, steady))
+    found: Mask = ~(per_group(change.job, change.watts)[0] < least)
+    return found
 
 
 def _unusual(window: Window) -> list[Finding]:

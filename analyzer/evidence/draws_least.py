@@ -40,12 +40,12 @@ WATTS = Aggregate(function=Function.MEAN, field="power_watts")
 CLOCK = Aggregate(function=Function.MEAN, field="sm_clock_hertz")
 _MOVED = Aggregate(function=Function.INCREASE, field="nvlink_receive_bytes")
 _USED = Aggregate(function=Function.MEAN, field="utilization_percent")
-_LIMIT = Aggregate(function=Function.MAX, field="power_limit_watts")
+LIMIT = Aggregate(function=Function.MAX, field="power_limit_watts")
 _MEANS = (WATTS, CLOCK)
 NEEDS = (
     Need(measurement="gpu", span=Span.NOW, fields=(OWN,)),
     Need(measurement="gpu", span=Span.RECENT, aggregates=(*_MEANS, _USED)),
-    Need(measurement="gpu", span=Span.STEADY, aggregates=(*_MEANS, _USED, _MOVED, _LIMIT)),
+    Need(measurement="gpu", span=Span.STEADY, aggregates=(*_MEANS, _USED, _MOVED, LIMIT)),
 )
 
 # The least loss of power at its clock [ours]. At 4 % there were ten wrong messages in 200
@@ -161,7 +161,7 @@ def _known(window: Window, job: Codes, rows: Rows) -> Mask:
 def _works(window: Window, job: Codes, rows: Rows, known: Mask, of: Rows) -> Mask:
     """Tell for each row whether the middle GPU of its job draws what none at rest does."""
     watts = np.where(known, of.beside(rows, WATTS.column), np.nan)
-    least = least_at_work(limits(window, rows, _LIMIT.column))
+    least = least_at_work(limits(window, rows, LIMIT.column))
     found: Mask = per_group(job, watts)[0] >= least
     return found
 

@@ -43,9 +43,12 @@ _BOARDS = tuple(
 _LARGEST = 1400.0
 
 
-def limits(window: Window, rows: Rows, column: str) -> Floats:
-    """Return each GPU's power limit in watts, as read, else as its model is sold; NaN if unknown."""
-    read = rows.values(column)
+def limits(window: Window, rows: Rows, column: str, of: Rows | None = None) -> Floats:
+    """Return each GPU's power limit in watts, as read (by `of`, else by `rows`), else as its model is sold.
+
+    NaN if unknown.
+    """
+    read = (rows if of is None else of).beside(rows, column)
     if not np.isnan(read).any():
         return read
     found: Floats = np.where(np.isnan(read), window.of_inventories(rows, _sold_with), read)

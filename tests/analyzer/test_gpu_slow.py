@@ -202,6 +202,15 @@ def test_gpus_of_a_node_that_tells_no_clocks_are_held_against_each_other(slow: S
     assert [it.subject for it in found(scene)] == [slow]
 
 
+@pytest.mark.parametrize(("of_job", "count"), [(209.0, 0), (211.0, 1)])  # of 700 W
+def test_in_a_job_that_hardly_works_none_is_to_blame(of_job: float, count: int) -> None:
+    scene = QUIET
+    for subject in GPUS:
+        scene = scene.changed(subject, {"power_watts": of_job})
+    scene = slowed(scene.changed(gpu(), {"power_watts": 0.94 * of_job}, 65))
+    assert len(found(scene)) == count
+
+
 def test_where_half_are_slow_none_is_to_blame() -> None:
     scene = QUIET
     for subject in GPUS[:4]:
