@@ -136,7 +136,7 @@ class _Month:
         self.digests = {
             one.starts_at: int(found[1])
             for one in self.own
-            if one.fault == DIGEST and (found := re.search(r"(\d+) incidents? of", one.summary))
+            if one.fault == DIGEST and (found := re.search(r"(\d+) info incidents?", one.summary))
         }
 
     def story(self, incident: str) -> str:
