@@ -33,7 +33,7 @@ from ..window.window import Need, Span, Window
 from .job_pace import NVLINK_BYTES, PEERS, held_since, jobs, stands_out
 from .own_steps import OWN, draws_less
 from .power import least_at_work, limits
-from .read_alike import groups_of, read_alike
+from .read_alike import groups_of, parted, read_alike
 from .usual import Teaching
 
 WATTS = Aggregate(function=Function.MEAN, field="power_watts")
@@ -94,11 +94,9 @@ def power_among_peers(window: Window, _asked: None = None) -> PowerAmongPeers | 
         return None
     whole = combined_codes(jobs(window, rows), models(window, rows))
     known, lines = _known(window, whole, rows), (rows.values("samples"),)
-    job = groups_of(whole, nodes(rows), known, lines)
+    # Without a clock plain power counts, which says nothing about power at a clock.
     untold = np.isnan(rows.values(CLOCK.column))
-    if untold.any():
-        # Without a clock plain power counts, which says nothing about power at a clock.
-        job = combined_codes(job, untold.astype(np.int64))
+    job = parted(groups_of(whole, nodes(rows), known, lines), untold)
     known &= read_alike(job, known, lines)
     known &= _moves_the_same(job, rows, known)
     known &= _is_as_busy(job, known, rows, rows) & _is_as_busy(job, known, rows, recent)

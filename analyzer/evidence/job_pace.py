@@ -41,7 +41,7 @@ from .few_gpus import (
     far_of_two,
     slower_of_two,
 )
-from .read_alike import groups_of, read_alike
+from .read_alike import groups_of, parted, read_alike
 
 _WATTS = Aggregate(function=Function.MEAN, field="power_watts")
 _CLOCK = Aggregate(function=Function.MEAN, field="sm_clock_hertz")
@@ -370,9 +370,8 @@ def _comparable(
     late = rows.values("samples")
     lines = (late, long.beside(rows, "samples") - late)
     known &= np.minimum(*lines) >= _LINES
-    group, untold = groups_of(job, nodes(rows), known, lines), np.isnan(rows.values(_CLOCK.column))
-    if untold.any():
-        group = combined_codes(group, untold.astype(np.int64))
+    untold = np.isnan(rows.values(_CLOCK.column))
+    group = parted(groups_of(job, nodes(rows), known, lines), untold)
     return group, read_alike(group, known, lines)
 
 

@@ -28,6 +28,11 @@ def groups_of(job: Codes, node: Codes, known: Mask, lines: Sequence[Floats]) -> 
     return combined_codes(job, np.where(apart, node + 1, 0))
 
 
+def parted(group: Codes, unmeasured: Mask) -> Codes:
+    """Return the groups with those GPUs apart of which something is not measured: they are compared with each other."""
+    return combined_codes(group, unmeasured.astype(np.int64)) if unmeasured.any() else group
+
+
 def read_alike(group: Codes, known: Mask, lines: Sequence[Floats]) -> Mask:
     """Tell which GPUs have about as many lines as the middle one of their group, in every span."""
     found = known.copy()
